@@ -81,6 +81,7 @@ doc:
 check-each:
     cargo check -p foretide-models
     cargo check -p foretide-domain
+    cargo check -p foretide-federate
 
 # After `test`: the README's two commands share one build.
 one-build:

@@ -13,11 +13,11 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use foretide_domain::federate::{
+use foretide_domain::{ReplicaBounds, Replicas};
+use foretide_federate::{
     Affinity, AssignmentKind, Health, Ledger, Member, Pods, Policy, Preference, Profile, Total,
     decide,
 };
-use foretide_domain::{ReplicaBounds, Replicas};
 use jiff::{SignedDuration, Timestamp};
 
 const KINDS: [(&str, AssignmentKind); 4] = [

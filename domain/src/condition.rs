@@ -5,8 +5,7 @@ use super::observation::Status;
 /// One condition; `K` lists the types that it can have.
 ///
 /// `K` is an enum for each kind of object, so that a `match` over the types of its conditions is complete. It is
-/// [`ConditionKind`](crate::autoscale::ConditionKind) for one workload, and another one of that name for a
-/// [fleet](crate::federate::ConditionKind).
+/// [`ConditionKind`](crate::autoscale::ConditionKind) for one workload, and another one of that name for a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition<K> {
     /// Its type.
@@ -20,12 +19,8 @@ pub struct Condition<K> {
 }
 
 impl<K> Condition<K> {
-    pub(super) const fn new(
-        kind: K,
-        status: Status,
-        reason: &'static str,
-        message: String,
-    ) -> Self {
+    /// A condition from its parts.
+    pub const fn new(kind: K, status: Status, reason: &'static str, message: String) -> Self {
         Self {
             kind,
             status,

@@ -30,7 +30,6 @@
 //! | module | for |
 //! |---|---|
 //! | [`autoscale`] | one workload: start with [`autoscale::decide`] |
-//! | [`federate`] | a fleet of clusters: start with [`federate::decide`] |
 //! | [`hpa`] | the count that the Kubernetes HPA would compute, step by step |
 //! | [`forecast`], [`demand`], [`division`], [`lead_time`] | from a predicted demand to a count |
 //! | [`cron`] | when a cron window is open |
@@ -49,7 +48,6 @@ pub mod condition;
 pub mod cron;
 pub mod demand;
 pub mod division;
-pub mod federate;
 pub mod forecast;
 pub mod hpa;
 pub mod lead_time;

@@ -119,7 +119,7 @@ impl Replicas {
 
     /// `ceil(x)`, saturating at both ends; `NaN` is zero.
     #[must_use]
-    pub(crate) fn from_f64_ceil(x: f64) -> Self {
+    pub fn from_f64_ceil(x: f64) -> Self {
         Self::from_f64_trunc(x.ceil())
     }
 
@@ -129,7 +129,7 @@ impl Replicas {
         clippy::cast_possible_truncation,
         reason = "the cast saturates, which is the contract"
     )]
-    pub(crate) fn from_f64_trunc(x: f64) -> Self {
+    pub fn from_f64_trunc(x: f64) -> Self {
         Self::from_i32(x as i32)
     }
 

@@ -83,6 +83,7 @@ pub fn span(length: SignedDuration) -> String {
 
 /// Declares an enum once: its variants, all of them in order (`ALL`), and the word of each (`as_str`), which is the
 /// name of the variant unless another word follows it after `=`.
+#[macro_export]
 macro_rules! words {
     (
         $(#[$meta:meta])*
@@ -98,7 +99,7 @@ macro_rules! words {
             /// The word of the API.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => words!(@ $variant $($word)?),)+ }
+                match self { $(Self::$variant => $crate::words!(@ $variant $($word)?),)+ }
             }
         }
     };

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use foretide_domain::federate::{MemberDecision, Reason};
+use foretide_federate::{MemberDecision, Reason};
 
 /// What separates the word from the sentence, and the clauses of a sentence.
 const COLON: &str = ": ";

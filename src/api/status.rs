@@ -9,12 +9,12 @@ use foretide_domain::{
     Replicas,
     autoscale::Decision,
     condition,
-    federate::{self, Entry, Ledger, Member, MemberDecision},
     forecast::without_noise,
     observation::Status,
     proposal::{ForecastDetails, Proposal, Source},
     words::excerpt,
 };
+use foretide_federate::{Entry, Ledger, Member, MemberDecision};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -138,7 +138,8 @@ pub(crate) fn cluster_status(
     reason: String,
 ) -> ClusterStatus {
     let pods = observed.and_then(|member| member.pods);
-    let count = |of: fn(&federate::Pods) -> Replicas| pods.as_ref().map(|pods| of(pods).as_i32());
+    let count =
+        |of: fn(&foretide_federate::Pods) -> Replicas| pods.as_ref().map(|pods| of(pods).as_i32());
     let moved = entry.and_then(|entry| entry.moved.max(entry.shrunk));
     ClusterStatus {
         name: decided.name.clone(),

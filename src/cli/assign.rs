@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! manifest -> validate -> policy -------+
-//! clusters.yaml -> members, total ------+--> federate::decide --> view, data
+//! clusters.yaml -> members, total ------+--> foretide_federate::decide --> view, data
 //! previous output (--after) -> ledger --+
 //! ```
 //!
@@ -17,9 +17,9 @@ mod view;
 
 use std::path::PathBuf;
 
-use foretide_domain::{
-    federate::{self, EffectivePreference, FleetDecision, Ledger, Member, Policy, Profile, Total},
-    hpa::{MetricSpec, Target},
+use foretide_domain::hpa::{MetricSpec, Target};
+use foretide_federate::{
+    EffectivePreference, FleetDecision, Ledger, Member, Policy, Profile, Total,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -94,7 +94,8 @@ impl Assignment {
         ledger: &Ledger,
         at: Timestamp,
     ) -> Self {
-        let (decision, ledger) = federate::decide(&fleet.spec.policy, &total, &members, ledger, at);
+        let (decision, ledger) =
+            foretide_federate::decide(&fleet.spec.policy, &total, &members, ledger, at);
         Self {
             fleet,
             members,

@@ -19,7 +19,8 @@ mod written;
 use std::collections::{BTreeMap, BTreeSet};
 
 use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
-use foretide_domain::{Replicas, autoscale::Decision, federate::Ledger, proposal::Source};
+use foretide_domain::{Replicas, autoscale::Decision, proposal::Source};
+use foretide_federate::Ledger;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 

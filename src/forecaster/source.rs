@@ -15,12 +15,12 @@ use std::{
 use foretide_crds::Prediction;
 use foretide_domain::{
     cron::Zone,
-    federate::AssignmentKind,
     forecast::Refused,
     hpa::{MetricSpec, Settings},
     proposal::Reason,
     workload::Workload,
 };
+use foretide_federate::AssignmentKind;
 use jiff::SignedDuration;
 use serde_json::Value;
 

@@ -428,7 +428,7 @@ fn quoted(word: &str) -> String {
 mod tests {
     use std::{collections::BTreeSet, env, fs, iter, path::Path};
 
-    use foretide_domain::{autoscale::Limit, federate, proposal};
+    use foretide_domain::{autoscale::Limit, proposal};
 
     use super::*;
 
@@ -533,7 +533,9 @@ mod tests {
         });
         let proposals = proposal::Reason::ALL.iter().map(|reason| reason.as_str());
         let limits = Limit::ALL.iter().map(|limit| limit.as_str());
-        let members = federate::Reason::ALL.iter().map(|reason| reason.as_str());
+        let members = foretide_federate::Reason::ALL
+            .iter()
+            .map(|reason| reason.as_str());
         let own = proposals.chain(limits).chain(members).map(str::to_owned);
         written.chain(missing).chain(own).collect()
     }

@@ -4,7 +4,6 @@ use foretide_crds::DecisionStatus;
 use foretide_domain::{
     Replicas,
     autoscale::{ConditionKind, Limit},
-    federate,
     proposal::{Reason, Source},
     sim::TOLERATED,
     workload::Strategy,
@@ -143,7 +142,10 @@ fn untrusted(status: &Status) -> Option<&Condition> {
         |kind: ConditionKind| find(status, kind.as_str()).filter(|it| it.status == "False");
     // A workload that somebody scaled to zero is paused on purpose.
     let active = failed(ConditionKind::ScalingActive).filter(|it| it.reason != "ScalingDisabled");
-    let members = find(status, federate::ConditionKind::MembersReachable.as_str());
+    let members = find(
+        status,
+        foretide_federate::ConditionKind::MembersReachable.as_str(),
+    );
     let unreachable = members.filter(|it| it.status == "False");
     let cron = failed(ConditionKind::CronReady);
     prediction.or(cron).or(unreachable).or(active)

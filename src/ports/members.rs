@@ -2,10 +2,8 @@
 
 use std::{future::Future, sync::Arc};
 
-use foretide_domain::{
-    Replicas, ScaleTarget,
-    federate::{Estimate, Health, Membership, PodShape, Profile, Taint},
-};
+use foretide_domain::{Replicas, ScaleTarget};
+use foretide_federate::{Estimate, Health, Membership, PodShape, Profile, Taint};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 

@@ -28,13 +28,13 @@ use foretide_crds::{
 use foretide_domain::{
     Replicas, Scale, ScaleTarget,
     cron::Zone,
-    federate::{Estimate, PodShape},
     hpa::{ObjectRef, Settings},
     observation::{
         Cause, Container, ContainerUsage, NamespaceUsage, Phase, Pod, PodSample, PodUsage,
         Readiness, StaleSample, Status, Unavailable,
     },
 };
+use foretide_federate::{Estimate, PodShape};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use foretide::ports::{Fleet, MemberView};
-use foretide_domain::federate::{Health, Membership, Profile};
+use foretide_federate::{Health, Membership, Profile};
 use jiff::SignedDuration;
 use tokio::sync::Notify;
 

@@ -13,7 +13,7 @@ use foretide::{
     telemetry::Telemetry,
 };
 use foretide_crds::{ClusterStatus, DeletionPolicy, FederatedHPA, FederatedHPAStatus};
-use foretide_domain::federate::Health;
+use foretide_federate::Health;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::json;

@@ -8,7 +8,8 @@ use foretide::{
     api::validation,
 };
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
-use foretide_domain::{Requirement, Selector, cron::Zone, federate::Ledger, hpa::Settings};
+use foretide_domain::{Requirement, Selector, cron::Zone, hpa::Settings};
+use foretide_federate::Ledger;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 

@@ -6,11 +6,9 @@ use std::path::Path;
 
 use crate::cli::run;
 use foretide_chart::{Bar, Bars};
-use foretide_domain::{
-    ReplicaBounds, Replicas,
-    federate::{
-        AssignmentKind, Candidate, ConditionKind, EffectivePreference, Policy, Reason, assign,
-    },
+use foretide_domain::{ReplicaBounds, Replicas};
+use foretide_federate::{
+    AssignmentKind, Candidate, ConditionKind, EffectivePreference, Policy, Reason, assign,
 };
 
 /// One cluster: its name, its capacity if known, its weight, its priority.

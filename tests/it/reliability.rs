@@ -128,6 +128,7 @@ fn the_tests_that_patches_name_exist() {
         let folder = match target {
             "lib" => "src".to_owned(),
             "domain" => "domain/src".to_owned(),
+            "federate" => "crates/federate/src".to_owned(),
             other => format!("tests/{other}"),
         };
         files(&root.join(folder), "rs")

@@ -5,15 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use foretide_domain::{
-    Labels, ReplicaBounds, Replicas, Requirement,
-    federate::{
-        Affinity, AssignmentKind, Candidate, Dropped, EffectivePreference, Entry, Health, Ledger,
-        Member, PodShape, Pods, Policy, Preference, Profile, Quota, Recipient, Supply, Surplus,
-        Ties, Total, WorkloadSource, assign, decide, distribute, share, webster,
-    },
-    hpa,
-    observation::Requests,
-    quantity::Quantity,
+    Labels, ReplicaBounds, Replicas, Requirement, hpa, observation::Requests, quantity::Quantity,
+};
+use foretide_federate::{
+    Affinity, AssignmentKind, Candidate, Dropped, EffectivePreference, Entry, Health, Ledger,
+    Member, PodShape, Pods, Policy, Preference, Profile, Quota, Recipient, Supply, Surplus, Ties,
+    Total, WorkloadSource, assign, decide, distribute, share, webster,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;

@@ -3,11 +3,8 @@
 //! Reads its capacity, its unschedulable pods and the last writer of the replicas; writes the workload that the hub
 //! places.
 
-use foretide_domain::{
-    Replicas, ScaleTarget,
-    federate::{Estimate, PodShape},
-    observation::Pod,
-};
+use foretide_domain::{Replicas, ScaleTarget, observation::Pod};
+use foretide_federate::{Estimate, PodShape};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde::Deserialize;

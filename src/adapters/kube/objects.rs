@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
-use foretide_domain::{Labels, Replicas, ScaleTarget, federate::PodShape, observation::Scale};
+use foretide_domain::{Labels, Replicas, ScaleTarget, observation::Scale};
+use foretide_federate::PodShape;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;

@@ -7,9 +7,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_domain::{
     Labels,
-    federate::{ContainerRole, PodShape, effective_requests},
     observation::{Container, Phase, Pod, Readiness, Requests, Status},
 };
+use foretide_federate::{ContainerRole, PodShape, effective_requests};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;

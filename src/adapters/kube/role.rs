@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
-use foretide_domain::federate::{Node, Quota};
+use foretide_federate::{Node, Quota};
 
 use super::{changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, watch::Watched};
 use crate::adapters::api_server::Resource;

@@ -2,7 +2,7 @@
 //!
 //! A probe asks the member for `/readyz` every few seconds, because a quiet cluster sends nothing on its watches for
 //! most of a minute, and an unreachable one sends nothing at all. The results of the probe and the age of the watches
-//! give the [`Health`] of the member. What the health of a member means for a fleet is decided in `domain::federate`.
+//! give the [`Health`] of the member. What the health of a member means for a fleet is decided in `foretide-federate`.
 
 use std::{
     sync::{
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use foretide_domain::federate::Health;
+use foretide_federate::Health;
 use futures::future::join;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;

@@ -4,7 +4,7 @@
 //! A Secret without a kubeconfig says it as well, so that a cluster that is gone together with its Secret can leave.
 
 use foretide_crds::{ClusterStatus, FederatedHPAStatus};
-use foretide_domain::federate::Ledger;
+use foretide_federate::Ledger;
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;

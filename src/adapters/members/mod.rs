@@ -2,7 +2,7 @@
 //!
 //! Members are listed in the hub by Secrets of one namespace, each with a kubeconfig, and by `ClusterProfile`s. Every
 //! member has its own client, stores, backoff and limits, so that a slow one does not delay the others. Which member
-//! gets how many replicas is decided in `domain::federate`.
+//! gets how many replicas is decided in `foretide-federate`.
 //!
 //! ```text
 //! Secret, ClusterProfile -> inventory -> registry -> connection (one per member) -> health, KubeMember

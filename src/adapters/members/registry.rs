@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use foretide_domain::federate::{Health, Membership, Taint};
+use foretide_federate::{Health, Membership, Taint};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 

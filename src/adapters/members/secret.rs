@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use foretide_domain::federate::{Profile, Taint};
+use foretide_federate::{Profile, Taint};
 use serde::Deserialize;
 use serde_json::Value;
 

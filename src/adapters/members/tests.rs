@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use foretide_domain::{
-    Replicas, ScaleTarget,
-    federate::{Health, Membership, PodShape, Profile, Taint, TaintEffect},
-};
+use foretide_domain::{Replicas, ScaleTarget};
+use foretide_federate::{Health, Membership, PodShape, Profile, Taint, TaintEffect};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

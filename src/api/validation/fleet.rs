@@ -15,10 +15,12 @@ use foretide_crds::{
 use foretide_domain::{
     Replicas,
     cron::Zone,
-    federate::{AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource},
     hpa::{MetricSpec, Settings},
     proposal::Reason,
     workload::{Mode, SpecPart, SpecProblem, Strategy, Workload},
+};
+use foretide_federate::{
+    AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource,
 };
 use jiff::SignedDuration;
 

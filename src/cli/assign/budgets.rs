@@ -2,11 +2,8 @@
 
 use std::fmt::Write as _;
 
-use foretide_domain::{
-    Replicas,
-    federate::{AssignmentKind, EffectivePreference, Entry, ShareStatus},
-    words::counted,
-};
+use foretide_domain::{Replicas, words::counted};
+use foretide_federate::{AssignmentKind, EffectivePreference, Entry, ShareStatus};
 
 use super::Assignment;
 use crate::cli::output::{Paint, Screen, Side, dash, decimal};

@@ -6,13 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use foretide_domain::{
-    ReplicaBounds, Replicas,
-    federate::{
-        ClassifiedFleet, Health, Ledger, Member, Membership, Participation, Pods, Policy, Profile,
-        Taint, TaintEffect, Total,
-    },
-    workload::Mode,
+use foretide_domain::{ReplicaBounds, Replicas, workload::Mode};
+use foretide_federate::{
+    ClassifiedFleet, Health, Ledger, Member, Membership, Participation, Pods, Policy, Profile,
+    Taint, TaintEffect, Total,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -471,7 +468,8 @@ fn not_an_age(path: &str, text: Option<&str>) -> Option<FieldError> {
 
 #[cfg(test)]
 mod tests {
-    use foretide_domain::{ReplicaBounds, federate::AssignmentKind};
+    use foretide_domain::ReplicaBounds;
+    use foretide_federate::AssignmentKind;
 
     use super::*;
 

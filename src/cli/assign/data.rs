@@ -1,6 +1,7 @@
 //! An assignment as JSON: for programs, and for `--after`, which continues from it.
 
-use foretide_domain::{Replicas, federate::Member};
+use foretide_domain::Replicas;
+use foretide_federate::Member;
 use serde_json::{Value, json};
 
 use super::{Assignment, view::ordered};

@@ -5,10 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use foretide_domain::{
-    ReplicaBounds, Replicas,
-    federate::{Ledger, Member},
-};
+use foretide_domain::{ReplicaBounds, Replicas};
+use foretide_federate::{Ledger, Member};
 use jiff::Timestamp;
 use serde::Deserialize;
 

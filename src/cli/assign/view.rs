@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use foretide_domain::{
     Replicas,
-    federate::{AssignmentKind, Member, MemberDecision, Total},
     workload::{Mode, Strategy},
 };
+use foretide_federate::{AssignmentKind, Member, MemberDecision, Total};
 
 use super::{Assignment, NamedFleet, budgets::budgets};
 use crate::{
@@ -89,7 +89,7 @@ fn seen(assignment: &Assignment, screen: Screen) -> String {
 }
 
 fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
-    let count = |of: fn(&foretide_domain::federate::Pods) -> Replicas| {
+    let count = |of: fn(&foretide_federate::Pods) -> Replicas| {
         member
             .pods
             .as_ref()
@@ -115,7 +115,7 @@ fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
 }
 
 const fn health(member: &Member) -> &'static str {
-    use foretide_domain::federate::Health;
+    use foretide_federate::Health;
     match member.health {
         Health::Ready => "ready",
         Health::NotReady { .. } => "not ready",

@@ -7,10 +7,10 @@ use foretide_domain::{
     Replicas,
     autoscale::history::History,
     autoscale::{Decision, Inputs, decide},
-    federate::{AssignmentKind, Member, Total},
     hpa::Settings,
     workload::{Mode, Workload},
 };
+use foretide_federate::{AssignmentKind, Member, Total};
 
 use super::PlanArgs;
 use crate::{

@@ -2,11 +2,8 @@
 //! other.
 
 use foretide_crds::{FederatedHPA, TargetClusterAutoscalingPreference};
-use foretide_domain::{
-    Replicas,
-    federate::{AssignmentKind, Preference},
-    workload::Mode,
-};
+use foretide_domain::{Replicas, workload::Mode};
+use foretide_federate::{AssignmentKind, Preference};
 
 use super::Severity;
 use crate::api::validation::FleetSpec;

@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use foretide_domain::{Replicas, federate::FleetDecision, hpa::Behavior};
+use foretide_domain::{Replicas, hpa::Behavior};
+use foretide_federate::FleetDecision;
 use futures::future::join_all;
 use jiff::Timestamp;
 
@@ -238,10 +239,8 @@ fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
 
 #[cfg(test)]
 mod tests {
-    use foretide_domain::{
-        ReplicaBounds,
-        federate::{Action, MemberDecision},
-    };
+    use foretide_domain::ReplicaBounds;
+    use foretide_federate::{Action, MemberDecision};
 
     use super::*;
 

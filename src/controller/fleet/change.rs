@@ -1,7 +1,8 @@
 //! What changed a count in a fleet's sync, for the log: one sentence for the fleet, and one for each member in which
 //! bounds or replicas were written. What children do by themselves is in the logs of their own clusters.
 
-use foretide_domain::{ReplicaBounds, Replicas, federate::MemberDecision};
+use foretide_domain::{ReplicaBounds, Replicas};
+use foretide_federate::MemberDecision;
 
 use super::{apply::MemberApplied, decided::FleetDecided};
 use crate::controller::{apply::HpaChange, child_hpa::as_child};

@@ -1,7 +1,7 @@
 //! Second step of a fleet's sync: the fleet as one workload, decided like any other.
 //!
 //! The ordinary decision over everything that was seen gives the proposals, the winner, the message and the floor.
-//! While a member or a metric is missing, there is no total demand. `domain::federate` divides the result.
+//! While a member or a metric is missing, there is no total demand. `foretide-federate` divides the result.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use foretide_domain::{
     autoscale::history::History,
     autoscale::{self, Decision},
     demand,
-    federate::{ShareStatus, Total},
     hpa::{MetricSpec, Verdict},
     observation::{Measured, Reading},
     workload::{Mode, Strategy, Workload},
 };
+use foretide_federate::{ShareStatus, Total};
 use jiff::Timestamp;
 
 use super::{

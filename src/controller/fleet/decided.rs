@@ -1,9 +1,7 @@
 //! What one sync decided about one fleet, and what became of it.
 
-use foretide_domain::{
-    autoscale::Decision,
-    federate::{self, FleetDecision},
-};
+use foretide_domain::autoscale::Decision;
+use foretide_federate::FleetDecision;
 
 use super::{
     apply::MemberApplied, decide::WorkloadDecided, item::FleetItem, member_plan::MemberPlan,
@@ -21,7 +19,7 @@ pub(in crate::controller) struct FleetDecided<M> {
     /// The decision for the whole.
     pub(super) whole: WorkloadDecided,
     /// The members as the rules read them.
-    pub(super) members: Vec<federate::Member>,
+    pub(super) members: Vec<foretide_federate::Member>,
     /// How the rules divide the whole.
     pub(super) decision: FleetDecision,
     /// What is to be done in each member.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use foretide_domain::federate::{Action, MemberDecision};
+use foretide_federate::{Action, MemberDecision};
 
 use super::{apply::MemberApplied, decided::FleetDecided, state::MemberRecord};
 use crate::ports::EventNote;

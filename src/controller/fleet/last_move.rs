@@ -4,10 +4,8 @@
 //! It is forgotten when the bounds are no longer those that it led to.
 
 use foretide_crds::ClusterStatus;
-use foretide_domain::{
-    ReplicaBounds, Replicas,
-    federate::{MemberDecision, Reason},
-};
+use foretide_domain::{ReplicaBounds, Replicas};
+use foretide_federate::{MemberDecision, Reason};
 
 use crate::api::member_reason::MemberReason;
 
@@ -85,7 +83,7 @@ const fn is_move(reason: Reason, changes: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use foretide_domain::federate::Action;
+    use foretide_federate::Action;
 
     use super::*;
 

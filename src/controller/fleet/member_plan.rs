@@ -6,10 +6,10 @@ use std::{cell::LazyCell, sync::Arc};
 use foretide_domain::{
     ReplicaBounds, Replicas,
     autoscale::action::Action,
-    federate::{Action as MemberAction, Entry, FleetDecision, Ledger, MemberDecision},
     hpa::{Behavior, PolicySelect},
     workload::{Mode, Workload},
 };
+use foretide_federate::{Action as MemberAction, Entry, FleetDecision, Ledger, MemberDecision};
 
 use super::{
     item::FleetItem,

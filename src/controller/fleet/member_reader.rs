@@ -1,10 +1,7 @@
-//! A member as the rules of `domain::federate` read it: from what was seen, or else from what was seen last.
+//! A member as the rules of `foretide-federate` read it: from what was seen, or else from what was seen last.
 
-use foretide_domain::{
-    ReplicaBounds, Replicas,
-    demand::is_available,
-    federate::{Health, Member, Pods},
-};
+use foretide_domain::{ReplicaBounds, Replicas, demand::is_available};
+use foretide_federate::{Health, Member, Pods};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{

@@ -1,11 +1,11 @@
 //! `FederatedHPA`: one part per member cluster.
 //!
 //! ```text
-//! observe (all members at once) -> member_reader -> participants -> decide (the whole) -> divide (domain::federate)
+//! observe (all members at once) -> member_reader -> participants -> decide (the whole) -> divide (foretide-federate)
 //!     -> member_plan -> apply (in order) -> report
 //! ```
 //!
-//! The fleet is decided as one workload; the rules of `domain::federate` divide the result; each member is then decided
+//! The fleet is decided as one workload; the rules of `foretide-federate` divide the result; each member is then decided
 //! as an autoscaler of one cluster, with its share of bounds and floor.
 
 mod apply;
@@ -35,10 +35,8 @@ use std::{
 };
 
 use foretide_crds::FederatedHPA;
-use foretide_domain::{
-    Replicas,
-    federate::{self, FleetDecision, Reason},
-};
+use foretide_domain::Replicas;
+use foretide_federate::{FleetDecision, Reason};
 use jiff::Timestamp;
 
 use self::{
@@ -330,7 +328,8 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         let mut policy = spec.policy_in_force();
         policy.previewed |= item.conflicts.older.is_some();
         let ledger = fleet.ledger.clone();
-        let classified = federate::ClassifiedFleet::new(&policy, &members, &ledger, context.now);
+        let classified =
+            foretide_federate::ClassifiedFleet::new(&policy, &members, &ledger, context.now);
         let by_name = classified.participation();
         let participants = Participants::of(&observed, &by_name, spec.is_previewed());
         let workload = FleetWorkload {

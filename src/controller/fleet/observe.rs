@@ -12,9 +12,9 @@ use std::{
 
 use foretide_domain::{
     Replicas,
-    federate::{Estimate, Health, Membership, PodShape, Profile, WorkloadSource},
     observation::{Container, Reading, Requests},
 };
+use foretide_federate::{Estimate, Health, Membership, PodShape, Profile, WorkloadSource};
 use futures::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;

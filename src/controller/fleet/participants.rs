@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use foretide_domain::federate::Participation;
+use foretide_federate::Participation;
 
 use super::observe::{FleetObservation, ObservedMember, Present};
 use crate::forecaster::shares::FleetMember;

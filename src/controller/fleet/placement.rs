@@ -1,9 +1,7 @@
 //! When the workload that the hub places is written to a member, and when it is removed there. Pure.
 
-use foretide_domain::{
-    Replicas,
-    federate::{Action, MemberDecision},
-};
+use foretide_domain::Replicas;
+use foretide_federate::{Action, MemberDecision};
 use serde_json::Value;
 
 use super::{observe::MemberObservation, state::MemberRecord, template::Template};

@@ -3,11 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use foretide_domain::{
-    autoscale::ConditionKind,
-    federate::{self, Ledger, Member, MemberDecision, Reason},
-    observation::Status,
-};
+use foretide_domain::{autoscale::ConditionKind, observation::Status};
+use foretide_federate::{Ledger, Member, MemberDecision, Reason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
@@ -103,13 +100,13 @@ fn conditions<M>(fleet: &FleetDecided<M>, is_well: bool) -> Vec<Condition> {
     let note = template_note(&fleet.observed);
     let mut own = fleet.decision.conditions.clone();
     for condition in &mut own {
-        if condition.kind == federate::ConditionKind::Assigned {
+        if condition.kind == foretide_federate::ConditionKind::Assigned {
             condition.message.extend(note.as_deref());
         }
     }
-    let undivided = own
-        .iter()
-        .find(|own| own.kind == federate::ConditionKind::Assigned && own.status == Status::False);
+    let undivided = own.iter().find(|own| {
+        own.kind == foretide_federate::ConditionKind::Assigned && own.status == Status::False
+    });
     let not_ready = undivided
         .map(|own| decided_condition(ConditionKind::Ready.as_str(), own))
         .or_else(|| contested(fleet).filter(|_| is_well));

@@ -7,12 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foretide_crds::{ClusterStatus, FederatedHPA};
 use foretide_domain::{
-    ReplicaBounds, Replicas,
-    autoscale::history::History,
-    federate::{Health, Ledger, Member, Pods, Profile},
-    lead_time::LeadTimes,
+    ReplicaBounds, Replicas, autoscale::history::History, lead_time::LeadTimes,
     remembered::Remembered,
 };
+use foretide_federate::{Health, Ledger, Member, Pods, Profile};
 use jiff::{SignedDuration, Timestamp};
 
 use super::last_move::LastMove;

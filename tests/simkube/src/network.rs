@@ -442,10 +442,13 @@ impl Arrived {
 
     fn refuse(&self, code: u16, request: &Request<Vec<u8>>) -> Response<Body> {
         let response = refusal(code);
-        // What is written next at the same path may be something else.
+        // What is written next at the same path may be something else. On a blocked way nobody knows when the client hears it.
         let is_read = request.method() == Method::GET;
-        if is_read && response.headers().contains_key(header::RETRY_AFTER) {
-            let known = self.server.now() + self.link.latency();
+        if is_read
+            && response.headers().contains_key(header::RETRY_AFTER)
+            && let Some(latency) = self.link.latency()
+        {
+            let known = self.server.now() + latency;
             let waits = (known, known + RETRY_AFTER);
             lock(&self.network.0.asked_to_wait).insert(self.asker(request), waits);
         }
@@ -589,11 +592,12 @@ impl Link {
         }
     }
 
-    /// The time that data needs on the way as it is.
-    fn latency(&self) -> Duration {
+    /// The time that data needs on the way as it is; absent while that is blocked.
+    fn latency(&self) -> Option<Duration> {
         match lock(&self.state).way {
-            Way::Open(latency) => latency,
-            Way::Blocked | Way::Refused => Duration::ZERO,
+            Way::Open(latency) => Some(latency),
+            Way::Refused => Some(Duration::ZERO),
+            Way::Blocked => None,
         }
     }
 

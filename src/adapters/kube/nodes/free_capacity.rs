@@ -10,11 +10,8 @@ use std::{
     time::Duration,
 };
 
-use foretide_domain::{
-    Replicas, Selector,
-    federate::{BoundPod, Node, OwnPods, PodShape, Quota, Supply},
-    observation::Requests,
-};
+use foretide_domain::{Replicas, Selector, observation::Requests};
+use foretide_federate::{BoundPod, Node, OwnPods, PodShape, Quota, Supply};
 
 use crate::{
     adapters::kube::{

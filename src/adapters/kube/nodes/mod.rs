@@ -1,11 +1,9 @@
-//! Nodes and quotas, from which the capacity of a member cluster is estimated by `domain::federate`.
+//! Nodes and quotas, from which the capacity of a member cluster is estimated by `foretide-federate`.
 
 use std::collections::BTreeMap;
 
-use foretide_domain::{
-    Requirement,
-    federate::{Node, Quota, Taint, TaintEffect},
-};
+use foretide_domain::Requirement;
+use foretide_federate::{Node, Quota, Taint, TaintEffect};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;

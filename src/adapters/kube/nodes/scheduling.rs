@@ -1,15 +1,12 @@
 //! On which nodes a pod may run: node selector, affinity, tolerations and topology spread constraints of its spec.
 //!
 //! An operator or effect that is unknown here makes the capacity estimate less exact; it does not make the object
-//! undecodable. Matching is left to `domain::federate`.
+//! undecodable. Matching is left to `foretide-federate`.
 
 use std::collections::BTreeMap;
 
-use foretide_domain::{
-    Labels, Requirement, Selector,
-    federate::{NodeTerm, PodShape, Toleration},
-    observation::Requests,
-};
+use foretide_domain::{Labels, Requirement, Selector, observation::Requests};
+use foretide_federate::{NodeTerm, PodShape, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,6 +1,7 @@
 //! A member: its capacity, its unschedulable pods, the last writer of replicas, and the workloads that the hub places.
 
-use foretide_domain::{Replicas, ScaleTarget, federate::PodShape};
+use foretide_domain::{Replicas, ScaleTarget};
+use foretide_federate::PodShape;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -1,10 +1,8 @@
 //! Converts cluster affinities and tolerations. A selector that cannot be parsed is a violation, never an empty match.
 
 use foretide_crds::{ClusterAffinity, ClusterLabelSelector, FieldSelector};
-use foretide_domain::{
-    Requirement,
-    federate::{Affinity, TaintEffect, Toleration},
-};
+use foretide_domain::Requirement;
+use foretide_federate::{Affinity, TaintEffect, Toleration};
 use k8s_openapi::{
     api::core::v1::Toleration as WireToleration,
     apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement,

@@ -1,8 +1,5 @@
-use foretide_domain::{
-    ReplicaBounds, Requirement,
-    federate::{Affinity, TaintEffect, Toleration},
-    workload::Strategy,
-};
+use foretide_domain::{ReplicaBounds, Requirement, workload::Strategy};
+use foretide_federate::{Affinity, TaintEffect, Toleration};
 use serde_json::{Value, json};
 
 use super::*;

@@ -6,11 +6,11 @@ use foretide_crds::FederatedHPA;
 use foretide_domain::{
     Observation, Replicas, Scale,
     autoscale::{self, Decision, history::History},
-    federate::{FleetDecision, Health},
     hpa::Settings,
     sim::{PodTemplate, measure},
     workload::Workload,
 };
+use foretide_federate::{FleetDecision, Health};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 

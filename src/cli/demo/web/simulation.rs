@@ -1,17 +1,15 @@
 //! Three simulated clusters: pods that take time to start, nodes with limited room, an HPA in each that keeps within
 //! its bounds, and users who go to the nearest cluster with room for them.
 //!
-//! The bounds are those of `federate::decide`, called every fifteen seconds as by a controller. Everything follows from
+//! The bounds are those of `foretide_federate::decide`, called every fifteen seconds as by a controller. Everything follows from
 //! the step alone: no randomness, no clock.
 
 use std::collections::VecDeque;
 
-use foretide_domain::{
-    ReplicaBounds, Replicas,
-    federate::{
-        self, AssignmentKind, FailurePolicy, FleetDecision, Health, Ledger, Member, Pods, Policy,
-        Profile, Total,
-    },
+use foretide_domain::{ReplicaBounds, Replicas};
+use foretide_federate::{
+    AssignmentKind, FailurePolicy, FleetDecision, Health, Ledger, Member, Pods, Policy, Profile,
+    Total,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -209,7 +207,7 @@ impl FleetSimulation {
             ..Total::default()
         };
         let (decision, ledger) =
-            federate::decide(&self.policy, &total, &members, &self.ledger, now);
+            foretide_federate::decide(&self.policy, &total, &members, &self.ledger, now);
         self.ledger = ledger;
         for (cluster, decided) in self.clusters.iter_mut().zip(&decision.members) {
             if decided.action.writes() && !cluster.is_unreachable(minute) {

@@ -1,0 +1,507 @@
+//! Assignment: divides MIN and MAX into budgets of the candidates, by policy.
+//!
+//! The caller has selected the candidates by affinity, health and timers. Freed budget and headroom are divided later
+//! by [`share`], the same function that budgets come from.
+//!
+//! Source: the worked examples of the `FederatedHPA` proposal for Karmada (karmada-io/karmada pull request 3161).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    AssignmentKind, EffectivePreference, Policy, Recipient, Split, Surplus, WeightBy, fill,
+    quota_split,
+};
+use foretide_domain::{ReplicaBounds, Replicas};
+
+/// One member that takes part in a division.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Candidate<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its merged preferences; `min` and `max` bound its share.
+    pub preference: EffectivePreference,
+    /// How many replicas of this workload it can run in all, running ones included. Counts as MAX when unknown, and for
+    /// an elastic member.
+    pub capacity: Option<u32>,
+    /// Its demand in replicas; an unknown one counts as the mean of the known ones.
+    pub demand: Option<f64>,
+    /// Whether it runs replicas already: `Aggregated` fills such members first.
+    pub hosts: bool,
+}
+
+/// The budgets of a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Budgets {
+    /// By member; one without a budget (a maximum of zero) is left out and stays a candidate.
+    pub members: BTreeMap<String, Budget>,
+    /// The part of MAX that no member can take.
+    pub unassigned: Replicas,
+    /// Remarks for status.
+    pub remarks: BTreeSet<Remark>,
+}
+
+/// One member's budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Its smallest count.
+    pub min: Replicas,
+    /// Its largest count.
+    pub max: Replicas,
+}
+
+/// A remark on budgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Remark {
+    /// Every weight is zero, so all weigh the same.
+    NoWeights,
+    /// The lower limits add up to more than MIN, and win.
+    ThresholdsAboveMin,
+    /// The lower limits add up to more than MAX, and win.
+    ThresholdsAboveMax,
+    /// The upper limits add up to less than MAX, and win: the rest is unassigned.
+    ThresholdsBelowMax,
+}
+
+impl Remark {
+    /// Its text: lower case, no full stop.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NoWeights => "all weights are zero, so all members weigh the same",
+            Self::ThresholdsAboveMin => {
+                "the members' minReplicas add up to more than the fleet's minReplicas and take precedence"
+            }
+            Self::ThresholdsAboveMax => {
+                "the members' minReplicas add up to more than the fleet's maxReplicas and take precedence"
+            }
+            Self::ThresholdsBelowMax => {
+                "the members' maxReplicas add up to less than the fleet's maxReplicas and take precedence; the rest is unassigned"
+            }
+        }
+    }
+}
+
+impl Budget {
+    /// The replicas to start with: existing ones stay; a new workload starts with its minimum, or with zero where
+    /// members may sleep.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    /// use foretide_federate::Budget;
+    ///
+    /// let budget = Budget { min: Replicas::new(2), max: Replicas::new(8) };
+    /// assert_eq!(budget.start(None, false), Replicas::new(2));
+    /// assert_eq!(budget.start(None, true), Replicas::ZERO);
+    /// // More than the budget stays too: the member's autoscaler lowers it.
+    /// assert_eq!(budget.start(Some(Replicas::new(9)), true), Replicas::new(9));
+    /// ```
+    #[must_use]
+    pub fn start(self, present: Option<Replicas>, scaling_to_zero: bool) -> Replicas {
+        let new = if scaling_to_zero {
+            Replicas::ZERO
+        } else {
+            self.min
+        };
+        present.unwrap_or(new)
+    }
+}
+
+/// Divides MIN and MAX (`bounds`: the policy's, or what is left of them) over the candidates.
+///
+/// `max` is the [`share`] of `max(MAX, sum of lower limits)`, `min` that of `max(MIN, sum of lower limits)` with `max`
+/// as upper limit; a minimum of zero becomes one where there is a maximum, because an HPA needs one. Under
+/// [`AssignmentKind::Duplicated`] every member has MIN and MAX.
+///
+/// Guarantees: `1 <= min <= max <= upper limit` for each member; maximums and `unassigned` add up to MAX, or to the sum
+/// of lower limits if that is more; minimums add up to at least `min(MIN, sum of maximums)`, and at most `max(MIN, sum
+/// of lower limits)` plus the raised ones. The order of the candidates does not matter as long as names differ.
+///
+/// ```
+/// use foretide_federate::{Candidate, EffectivePreference, AssignmentKind, Policy, assign};
+/// use foretide_domain::{ReplicaBounds, Replicas};
+///
+/// let candidate = |name, weight| Candidate {
+///     name,
+///     preference: EffectivePreference {
+///         weight: Some(weight),
+///         max: Replicas::MAX,
+///         ..EffectivePreference::default()
+///     },
+///     ..Candidate::default()
+/// };
+/// let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(10));
+/// let policy = Policy::new(AssignmentKind::StaticWeighted, bounds);
+/// let budgets = assign(&policy, bounds, &[candidate("eu", 1), candidate("us", 4)]);
+/// let max = |name: &str| budgets.members[name].max.get();
+/// assert_eq!((max("eu"), max("us")), (2, 8));
+/// ```
+#[must_use]
+pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
+    if policy.kind == AssignmentKind::Duplicated {
+        return duplicated(bounds, candidates);
+    }
+    let most = share(policy, bounds.max, candidates, Surplus::Spread);
+    let capped = candidates.iter().zip(&most.shares).map(|(candidate, max)| {
+        let mut candidate = *candidate;
+        // So that no minimum exceeds its maximum.
+        candidate.preference.max = Replicas::new(*max);
+        candidate
+    });
+    let capped: Vec<_> = capped.collect();
+    let least = share(policy, bounds.min, &capped, Surplus::Spread);
+    let both = least.shares.iter().zip(&most.shares);
+    let members = candidates
+        .iter()
+        .zip(both)
+        .filter(|(_, (_, max))| **max > 0);
+    let members = members.map(|(candidate, (min, max))| {
+        // 1 is the least that an HPA accepts.
+        let (min, max) = (Replicas::new((*min).max(1)), Replicas::new(*max));
+        (candidate.name.to_owned(), Budget { min, max })
+    });
+    Budgets {
+        members: members.collect(),
+        unassigned: Replicas::new(most.left),
+        remarks: remarks(policy, bounds, candidates),
+    }
+}
+
+fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
+    let max = bounds.max;
+    // 1 is the least that an HPA accepts.
+    let min = bounds.min.max(Replicas::new(1)).min(max);
+    let all = candidates.iter().filter(|_| max > Replicas::ZERO);
+    let all = all.map(|candidate| (candidate.name.to_owned(), Budget { min, max }));
+    Budgets {
+        members: all.collect(),
+        ..Budgets::default()
+    }
+}
+
+/// Divides a number over the candidates by the policy, within the limits of each; the shares are in the order of the
+/// candidates.
+///
+/// `Duplicated`: the whole number for each. `StaticWeighted`, `DynamicWeighted`: [`quota_split`] by [`weights`].
+/// `Aggregated`: [`fill`] with one tier per member: hosting members first, then the larger capacity, then by name.
+/// `Prioritized`: [`fill`] with one tier per priority, highest first. `surplus` matters for the last two only.
+///
+/// ```
+/// use foretide_federate::{
+///     AssignmentKind, Candidate, EffectivePreference, Policy, Surplus, share,
+/// };
+/// use foretide_domain::{ReplicaBounds, Replicas};
+///
+/// let candidate = |name, priority, capacity| Candidate {
+///     name,
+///     capacity: Some(capacity),
+///     preference: EffectivePreference {
+///         priority: Some(priority),
+///         max: Replicas::MAX,
+///         ..EffectivePreference::default()
+///     },
+///     ..Candidate::default()
+/// };
+/// let members = [candidate("cloud", 1, 50), candidate("own", 2, 3)];
+/// let bounds = ReplicaBounds::new(Replicas::new(1), Replicas::new(20));
+/// let policy = Policy::new(AssignmentKind::Prioritized, bounds);
+/// let split = share(&policy, Replicas::new(5), &members, Surplus::Keep);
+/// assert_eq!(split.shares, [2, 3]);
+/// ```
+#[must_use]
+pub fn share(
+    policy: &Policy,
+    n: Replicas,
+    candidates: &[Candidate<'_>],
+    surplus: Surplus,
+) -> Split {
+    let weights = weights(policy, candidates);
+    let recipients = candidates.iter().zip(weights);
+    let recipients: Vec<_> = recipients.map(|(c, weight)| c.recipient(weight)).collect();
+    match policy.kind {
+        AssignmentKind::Duplicated => Split {
+            shares: recipients.iter().map(|_| n.get()).collect(),
+            left: 0,
+        },
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
+            quota_split(n.get(), &recipients)
+        }
+        AssignmentKind::Aggregated | AssignmentKind::Prioritized => {
+            let (tiers, places) = tiers(policy.kind, candidates, recipients);
+            in_order(&places, fill(n.get(), &tiers, surplus))
+        }
+    }
+}
+
+/// The weights of the candidates: those of the preferences, the demand, or otherwise the capacity, which is also what
+/// [`fill`] fills up to.
+///
+/// Demand weighs as the sum over a member's pods, because an average per pod would change with every move.
+///
+/// # Units
+/// Replicas for capacities, thousandths of a replica for demand, and the numbers of the spec for preferences; only
+/// their ratios matter.
+#[must_use]
+pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
+    let max = policy.bounds.max.get();
+    let of = |candidate: &Candidate<'_>| match policy.kind {
+        AssignmentKind::StaticWeighted => candidate.preference.weight.unwrap_or_default(),
+        _ => u64::from(candidate.capacity_or(max)),
+    };
+    match (policy.kind, policy.weight_by) {
+        (AssignmentKind::DynamicWeighted, WeightBy::Demand) => demand_weights(candidates),
+        _ => candidates.iter().map(of).collect(),
+    }
+}
+
+impl<'a> Candidate<'a> {
+    /// The candidate as a recipient with this weight.
+    pub(super) fn recipient(&self, weight: u64) -> Recipient<'a> {
+        Recipient {
+            name: self.name,
+            weight,
+            min: self.preference.min.get(),
+            max: self.preference.max.get(),
+        }
+    }
+
+    /// Its capacity; `max` where that is unknown or elastic.
+    pub(super) fn capacity_or(&self, max: u32) -> u32 {
+        let known = self.capacity.filter(|_| !self.preference.elastic);
+        known.unwrap_or(max)
+    }
+}
+
+/// Demands as weights, in thousandths of a replica.
+fn demand_weights(candidates: &[Candidate<'_>]) -> Vec<u64> {
+    let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
+    let milli = |demand: f64| u64::from(Replicas::from_f64_trunc((demand * 1000.0).round()).get());
+    let demand = |c: &Candidate<'_>| c.demand.filter(usable).map(milli);
+    let known: Vec<u64> = candidates.iter().filter_map(demand).collect();
+    let count = u64::try_from(known.len()).unwrap_or(u64::MAX);
+    let mean = known
+        .iter()
+        .sum::<u64>()
+        .checked_div(count)
+        .unwrap_or_default();
+    candidates
+        .iter()
+        // A member whose demand is unknown counts as an average one.
+        .map(|c| demand(c).unwrap_or(mean))
+        .collect()
+}
+
+/// The recipients in tiers, in the order of filling, and the positions they come from.
+pub(super) fn tiers<'a>(
+    kind: AssignmentKind,
+    candidates: &[Candidate<'_>],
+    recipients: Vec<Recipient<'a>>,
+) -> (Vec<Vec<Recipient<'a>>>, Vec<usize>) {
+    let mut order: Vec<_> = candidates.iter().zip(recipients).enumerate().collect();
+    order.sort_by(|(_, (a, x)), (_, (b, y))| {
+        // `b` is compared with `a`, so that the larger one comes first.
+        let larger_first = match kind {
+            AssignmentKind::Prioritized => b.preference.priority.cmp(&a.preference.priority),
+            // Aggregated: those that run the workload first, then the largest.
+            _ => b.hosts.cmp(&a.hosts).then(y.weight.cmp(&x.weight)),
+        };
+        larger_first.then_with(|| a.name.cmp(b.name))
+    });
+    let places = order.iter().map(|(at, _)| *at).collect();
+    let is_one_tier = |a: &Candidate<'_>, b: &Candidate<'_>| {
+        kind == AssignmentKind::Prioritized && a.preference.priority == b.preference.priority
+    };
+    let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| is_one_tier(a, b));
+    let tiers = tiers.map(|tier| tier.iter().map(|(_, (_, recipient))| *recipient).collect());
+    (tiers.collect(), places)
+}
+
+/// Puts the shares of tiers back in the order of `places`, the positions that their recipients come from.
+pub(super) fn in_order(places: &[usize], split: Split) -> Split {
+    let mut shares: Vec<_> = places.iter().zip(split.shares).collect();
+    shares.sort_unstable();
+    Split {
+        shares: shares.into_iter().map(|(_, share)| share).collect(),
+        ..split
+    }
+}
+
+fn remarks(
+    policy: &Policy,
+    bounds: ReplicaBounds,
+    candidates: &[Candidate<'_>],
+) -> BTreeSet<Remark> {
+    let is_weighted = matches!(
+        policy.kind,
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted
+    );
+    let mut weights = weights(policy, candidates).into_iter();
+    let no_weights = is_weighted && !candidates.is_empty() && weights.all(|weight| weight == 0);
+    let mut remarks = thresholds(bounds, candidates.iter().map(|c| &c.preference));
+    remarks.extend(no_weights.then_some(Remark::NoWeights));
+    remarks
+}
+
+/// How the limits of all members contradict the bounds of the fleet; the limits win.
+pub(super) fn thresholds<'s>(
+    bounds: ReplicaBounds,
+    preferences: impl Iterator<Item = &'s EffectivePreference>,
+) -> BTreeSet<Remark> {
+    let (mut least, mut most, mut any) = (0u64, 0u64, false);
+    for preference in preferences {
+        least = least.saturating_add(u64::from(preference.min.get()));
+        most = most.saturating_add(u64::from(preference.max.get()));
+        any = true;
+    }
+    let (min, max) = (u64::from(bounds.min.get()), u64::from(bounds.max.get()));
+    let all = [
+        (Remark::ThresholdsAboveMin, least > min),
+        (Remark::ThresholdsAboveMax, least > max),
+        (Remark::ThresholdsBelowMax, most < max && any),
+    ];
+    let holding = all.into_iter().filter(|(_, holds)| *holds);
+    holding.map(|(remark, _)| remark).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::division_laws::policy;
+
+    fn candidate(name: &str, capacity: Option<u32>) -> Candidate<'_> {
+        Candidate {
+            name,
+            preference: EffectivePreference {
+                max: Replicas::MAX,
+                ..EffectivePreference::default()
+            },
+            capacity,
+            ..Candidate::default()
+        }
+    }
+
+    fn weighted(name: &str, weight: u64) -> Candidate<'_> {
+        let mut candidate = candidate(name, None);
+        candidate.preference.weight = Some(weight);
+        candidate
+    }
+
+    fn budgets(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<(String, u32, u32)> {
+        let budgets = assign(policy, policy.bounds, candidates).members;
+        let bounds = budgets
+            .into_iter()
+            .map(|(name, b)| (name, b.min.get(), b.max.get()));
+        bounds.collect()
+    }
+
+    fn bounds(rows: &[(&str, u32, u32)]) -> Vec<(String, u32, u32)> {
+        rows.iter()
+            .map(|(name, min, max)| ((*name).to_owned(), *min, *max))
+            .collect()
+    }
+
+    #[test]
+    fn aggregated_fills_hosts_first_then_the_largest_then_by_name() {
+        let policy = policy(AssignmentKind::Aggregated, 1, 9);
+        let hosting = Candidate {
+            hosts: true,
+            ..candidate("c", Some(2))
+        };
+        let others = [candidate("b", Some(5)), candidate("a", Some(5)), hosting];
+        assert_eq!(
+            budgets(&policy, &others),
+            bounds(&[("a", 1, 5), ("b", 1, 2), ("c", 1, 2)])
+        );
+    }
+
+    #[test]
+    fn unknown_and_elastic_capacity_counts_as_max() {
+        let mut elastic = candidate("b", Some(0));
+        elastic.preference.elastic = true;
+        let of = [candidate("a", None), elastic, candidate("c", Some(12))];
+        assert_eq!(
+            weights(&policy(AssignmentKind::DynamicWeighted, 1, 24), &of),
+            [24, 24, 12]
+        );
+    }
+
+    #[test]
+    fn demand_weighs_by_its_sum_and_unknown_demand_as_the_mean() {
+        let demanding = |name: &'static str, demand| Candidate {
+            demand,
+            ..candidate(name, Some(1))
+        };
+        let policy = Policy {
+            weight_by: WeightBy::Demand,
+            ..policy(AssignmentKind::DynamicWeighted, 4, 24)
+        };
+        let of = [
+            demanding("a", Some(9.0)),
+            demanding("b", Some(3.0)),
+            demanding("c", None),
+            demanding("d", Some(f64::NAN)),
+        ];
+        assert_eq!(weights(&policy, &of), [9000, 3000, 6000, 6000]);
+        assert_eq!(
+            budgets(&policy, &of),
+            bounds(&[("a", 2, 9), ("b", 1, 3), ("c", 1, 6), ("d", 1, 6)])
+        );
+        let silent = [demanding("a", Some(0.0)), demanding("b", None)];
+        let assigned = assign(&policy, policy.bounds, &silent);
+        assert_eq!(assigned.remarks, BTreeSet::from([Remark::NoWeights]));
+        assert_eq!(
+            budgets(&policy, &silent),
+            bounds(&[("a", 2, 12), ("b", 2, 12)])
+        );
+    }
+
+    #[test]
+    fn member_limits_take_precedence_over_fleet_bounds_and_leave_a_remark() {
+        let bounded = |name: &'static str, min, max| {
+            let mut candidate = weighted(name, 1);
+            candidate.preference.min = Replicas::new(min);
+            candidate.preference.max = Replicas::new(max);
+            candidate
+        };
+        let policy = policy(AssignmentKind::StaticWeighted, 4, 6);
+        let above = [bounded("a", 4, 9), bounded("b", 3, 9)];
+        let assigned = assign(&policy, policy.bounds, &above);
+        assert_eq!(
+            budgets(&policy, &above),
+            bounds(&[("a", 4, 4), ("b", 3, 3)])
+        );
+        assert_eq!(
+            assigned.remarks,
+            BTreeSet::from([Remark::ThresholdsAboveMin, Remark::ThresholdsAboveMax])
+        );
+        let below = [bounded("a", 0, 2), bounded("b", 0, 1)];
+        let assigned = assign(&policy, policy.bounds, &below);
+        assert_eq!(
+            budgets(&policy, &below),
+            bounds(&[("a", 2, 2), ("b", 1, 1)])
+        );
+        assert_eq!(
+            (assigned.unassigned, assigned.remarks),
+            (
+                Replicas::new(3),
+                BTreeSet::from([Remark::ThresholdsBelowMax])
+            )
+        );
+    }
+
+    #[test]
+    fn a_member_without_a_maximum_has_no_budget_and_without_members_max_is_unassigned() {
+        let policy = policy(AssignmentKind::DynamicWeighted, 1, 4);
+        assert_eq!(
+            budgets(&policy, &[candidate("a", Some(0)), candidate("b", Some(3))]),
+            bounds(&[("b", 1, 4)])
+        );
+        let empty = assign(&policy, policy.bounds, &[]);
+        assert_eq!(
+            empty,
+            Budgets {
+                unassigned: Replicas::new(4),
+                ..Budgets::default()
+            }
+        );
+    }
+}

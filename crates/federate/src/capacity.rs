@@ -1,0 +1,649 @@
+//! How many replicas a cluster holds, from its nodes, pods and quotas.
+//!
+//! This is an estimate: it applies the scheduler's filters for resources, taints, node affinity and anti-affinity to
+//! its own kind, and ignores volumes, affinities to other pods, and limits in quotas. Rule R5 corrects it where pods
+//! stay unschedulable. All amounts are in milli-units, `pods` included.
+//!
+//! Sources: Kubernetes, "Resource sharing within containers" (effective requests), "Taints and tolerations",
+//! "Resource quotas"; the requests of Karmada's scheduler estimator.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{Taint, TaintEffect, Toleration};
+use foretide_domain::{Labels, Replicas, Requirement, Selector, observation::Requests};
+
+/// The properties of a node that capacity depends on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Whether pods can be bound to it at all: it is ready and not being deleted.
+    pub usable: bool,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its taints; a cordoned node has `node.kubernetes.io/unschedulable`.
+    pub taints: Vec<Taint>,
+    /// `status.allocatable`; the resource `pods` is the number of pods.
+    pub allocatable: Requests,
+}
+
+/// What one replica needs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodShape {
+    /// Effective requests: see [`effective_requests`].
+    pub requests: Requests,
+    /// Labels that a node must have.
+    pub node_selector: Labels,
+    /// Required node affinity: one of these terms must match; absent when there is none.
+    pub node_affinity: Option<Vec<NodeTerm>>,
+    /// Its tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Its priority class; empty for none.
+    pub priority_class: String,
+    /// Whether a required anti-affinity lets at most one replica run on a node.
+    pub one_per_node: bool,
+    /// Whether a spread constraint may exclude nodes that have room.
+    pub must_spread: bool,
+}
+
+/// One term of a required node affinity: all of it must match, and an empty one matches nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeTerm {
+    /// By label.
+    pub labels: Selector,
+    /// By the field `metadata.name`.
+    pub fields: Selector,
+}
+
+/// A pod that is bound to a node and has not finished.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BoundPod {
+    /// The node's name.
+    pub node: String,
+    /// Effective requests.
+    pub requests: Requests,
+    /// Whether the replica's anti-affinity keeps it off this pod's node.
+    pub is_avoided: bool,
+}
+
+/// A resource quota of the workload's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// What may be used, by the quota's own names (`cpu`, `requests.memory`, `count/pods`, ...).
+    pub hard: Requests,
+    /// What is used, by the same names.
+    pub used: Requests,
+    /// Which pods it counts: scope selectors whose key is the scope's name. All must match; none means every pod.
+    pub scopes: Vec<Requirement>,
+}
+
+/// The resources of a cluster, and what uses them.
+///
+/// All of it should be from one moment: see [`Supply::capacity`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Supply {
+    /// Its nodes, which estimates of other workloads share.
+    pub nodes: Arc<[Node]>,
+    /// The pods on them, the workload's included.
+    pub bound: Vec<BoundPod>,
+    /// The workload's own pods.
+    pub own: OwnPods,
+    /// Pending pods of other workloads, which are placed first.
+    pub pending: Vec<PodShape>,
+    /// The quotas of the namespace.
+    pub quotas: Vec<Quota>,
+}
+
+/// The pods of the workload that have not finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnPods {
+    /// Those on a node, terminating ones included: their room stays the workload's.
+    pub bound: Replicas,
+    /// All of them, as quotas count them.
+    pub counted: Replicas,
+}
+
+/// An estimate of how many replicas a cluster holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    /// How many, running ones included.
+    pub replicas: Replicas,
+    /// Whether it is only an upper bound, because spread constraints were not evaluated.
+    pub is_soft: bool,
+}
+
+/// The kind of a container, which decides how its requests count for the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ContainerRole {
+    /// It runs next to the others.
+    App,
+    /// It runs before the others and ends.
+    Init,
+    /// An init container with `restartPolicy: Always`: it keeps running once started.
+    Sidecar,
+}
+
+/// What a node has left.
+struct FreeNode<'a> {
+    node: &'a Node,
+    amounts: BTreeMap<&'a str, i64>,
+    pods: i64,
+    is_avoided: bool,
+}
+
+const PODS: &str = "pods";
+const PRIORITY_CLASS: &str = "PriorityClass";
+
+/// The requests that the scheduler reserves for a pod, per resource: the pod's own request where it names one, else the
+/// larger of what runs together (apps and sidecars) and each init container with the sidecars started before it; plus
+/// the overhead. Init containers and sidecars are in the order of the spec; the position of apps does not matter.
+///
+/// ```
+/// use foretide_federate::{ContainerRole, effective_requests};
+/// use foretide_domain::observation::Requests;
+///
+/// let cpu = |milli| Requests::from_iter([("cpu", milli)]);
+/// let containers = [(ContainerRole::Init, cpu(500)), (ContainerRole::App, cpu(200))];
+/// let requests = effective_requests(&containers, &Requests::default(), &cpu(10));
+/// assert_eq!(requests.get("cpu"), Some(510));
+/// ```
+#[must_use]
+pub fn effective_requests(
+    containers: &[(ContainerRole, Requests)],
+    of_pod: &Requests,
+    overhead: &Requests,
+) -> Requests {
+    let mut running: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut peak: BTreeMap<&str, i64> = BTreeMap::new();
+    let (apps, started): (Vec<_>, Vec<_>) =
+        containers.iter().partition(|c| c.0 == ContainerRole::App);
+    for (role, requests) in started {
+        for (resource, milli) in requests.iter() {
+            let together = running.entry(resource).or_default();
+            let now = together.saturating_add(milli);
+            let peak = peak.entry(resource).or_default();
+            *peak = now.max(*peak);
+            // A sidecar runs on beside what is started later; an init container ends before that.
+            if *role == ContainerRole::Sidecar {
+                *together = now;
+            }
+        }
+    }
+    for (resource, milli) in apps.iter().flat_map(|(_, requests)| requests.iter()) {
+        let together = running.entry(resource).or_default();
+        *together = together.saturating_add(milli);
+    }
+    for (resource, milli) in peak {
+        let together = running.entry(resource).or_default();
+        *together = milli.max(*together);
+    }
+    // What a pod requests at its own level replaces the sum over its containers.
+    running.extend(of_pod.iter());
+    for (resource, milli) in overhead.iter() {
+        let all = running.entry(resource).or_default();
+        *all = all.saturating_add(milli);
+    }
+    running.into_iter().collect()
+}
+
+impl Supply {
+    /// Estimates how many replicas of this shape the cluster holds: those with a node, and those that would get one
+    /// within the quotas.
+    ///
+    /// `own on nodes + sum over matching nodes of min(free pods, min over requests of floor(free / request))`, after
+    /// the pending pods of others were put where they fit, in order; at most `own + what is left` of each quota. If all
+    /// inputs are from one moment, creating, binding, ending or moving one of the workload's pods does not change it.
+    ///
+    /// ```
+    /// use foretide_federate::{Node, PodShape, Supply};
+    /// use foretide_domain::observation::Requests;
+    ///
+    /// let requests = |cpu, pods: i64| Requests::from_iter([("cpu", cpu), ("pods", 1000 * pods)]);
+    /// let supply = Supply {
+    ///     nodes: [Node {
+    ///         usable: true,
+    ///         allocatable: requests(4000, 110),
+    ///         ..Node::default()
+    ///     }]
+    ///     .into(),
+    ///     ..Supply::default()
+    /// };
+    /// let shape = PodShape { requests: Requests::from_iter([("cpu", 1500)]), ..PodShape::default() };
+    /// assert_eq!(supply.capacity(&shape).replicas.get(), 2);
+    /// ```
+    #[must_use]
+    pub fn capacity(&self, shape: &PodShape) -> Estimate {
+        let mut free = self.free();
+        // Pending pods of other workloads get a node first.
+        for other in &self.pending {
+            let mut fitting = free.iter_mut().filter(|node| node.fits(other) > 0);
+            if let Some(node) = fitting.next() {
+                node.reserve(&other.requests);
+            }
+        }
+        let more = free.iter().map(|node| node.fits(shape));
+        let fit = more.fold(0, i64::saturating_add);
+        let left = self
+            .quotas
+            .iter()
+            .filter_map(|quota| quota.room(shape))
+            .min();
+        let nodes = replicas_of(fit).saturating_add(self.own.bound);
+        let quota = left.map(|left| left.saturating_add(self.own.counted));
+        Estimate {
+            replicas: quota.map_or(nodes, |quota| nodes.min(quota)),
+            is_soft: shape.must_spread,
+        }
+    }
+
+    fn free(&self) -> Vec<FreeNode<'_>> {
+        let free = self.nodes.iter().map(|node| FreeNode {
+            node,
+            amounts: node.allocatable.iter().collect(),
+            // Stored in thousandths, like every amount.
+            pods: node.allocatable.get(PODS).unwrap_or_default() / 1000,
+            is_avoided: false,
+        });
+        let mut free: Vec<_> = free.collect();
+        let places = self.nodes.iter().enumerate();
+        // By name: a cluster may have thousands of nodes, and many more pods.
+        let places: BTreeMap<_, _> = places.map(|(at, node)| (node.name.as_str(), at)).collect();
+        for pod in &self.bound {
+            let place = places.get(pod.node.as_str());
+            if let Some(node) = place.and_then(|at| free.get_mut(*at)) {
+                node.reserve(&pod.requests);
+                node.is_avoided |= pod.is_avoided;
+            }
+        }
+        free
+    }
+}
+
+impl FreeNode<'_> {
+    fn reserve(&mut self, requests: &Requests) {
+        self.pods -= 1;
+        for (resource, milli) in requests.iter() {
+            if let Some(left) = self.amounts.get_mut(resource) {
+                *left = left.saturating_sub(milli);
+            }
+        }
+    }
+
+    /// How many pods of this shape the node takes.
+    fn fits(&self, shape: &PodShape) -> i64 {
+        if !self.node.takes(shape) || (shape.one_per_node && self.is_avoided) {
+            return 0;
+        }
+        let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
+        // A resource that the node does not list, such as a GPU, is one that it does not have.
+        let left = |resource| self.amounts.get(resource).copied().unwrap_or_default();
+        let fit = requested
+            .map(|(resource, milli)| left(resource) / milli)
+            .min();
+        let most = if shape.one_per_node { 1 } else { i64::MAX };
+        fit.unwrap_or(i64::MAX).min(self.pods).clamp(0, most)
+    }
+}
+
+impl Node {
+    /// Whether a pod of this shape may be bound to it, if it has room.
+    ///
+    /// ```
+    /// use foretide_federate::{Node, PodShape, Taint, TaintEffect, Toleration};
+    ///
+    /// let taint = Taint {
+    ///     key: "gpu".into(),
+    ///     value: String::new(),
+    ///     effect: TaintEffect::NoSchedule,
+    ///     since: None,
+    /// };
+    /// let node = Node { usable: true, taints: vec![taint], ..Node::default() };
+    /// assert!(!node.takes(&PodShape::default()));
+    /// let tolerations = vec![Toleration { key: Some("gpu".into()), ..Toleration::default() }];
+    /// assert!(node.takes(&PodShape { tolerations, ..PodShape::default() }));
+    /// ```
+    #[must_use]
+    pub fn takes(&self, shape: &PodShape) -> bool {
+        let tolerated = |taint: &Taint| {
+            taint.effect == TaintEffect::PreferNoSchedule
+                || shape.tolerations.iter().any(|t| t.tolerates(taint))
+        };
+        let has = |(key, value): (&String, &String)| self.labels.get(key) == Some(value);
+        let terms = shape.node_affinity.as_ref();
+        self.usable
+            && self.taints.iter().all(tolerated)
+            && shape.node_selector.iter().all(has)
+            && terms.is_none_or(|terms| terms.iter().any(|term| term.matches(self)))
+    }
+}
+
+impl NodeTerm {
+    fn matches(&self, node: &Node) -> bool {
+        let fields = Labels::from([("metadata.name".to_owned(), node.name.clone())]);
+        let is_empty = *self == Self::default();
+        !is_empty && self.labels.matches(&node.labels) && self.fields.matches(&fields)
+    }
+}
+
+impl Quota {
+    /// Whether pods of a priority class (empty for none) count. Other scopes than `PriorityClass` are not evaluated:
+    /// a quota that has one counts nothing here.
+    #[must_use]
+    pub fn counts(&self, priority_class: &str) -> bool {
+        let of_class = |scope: &Requirement| scope.key() == PRIORITY_CLASS;
+        let class = (!priority_class.is_empty()).then_some(priority_class);
+        let pod = class.map(|class| (PRIORITY_CLASS.to_owned(), class.to_owned()));
+        let scopes: Selector = self.scopes.iter().cloned().collect();
+        self.scopes.iter().all(of_class) && scopes.matches(&pod.into_iter().collect())
+    }
+
+    /// How many more pods of this shape it admits: the least, over the resources that it and the shape name, of
+    /// `floor((hard - used) / request)`. Absent when it limits none of them.
+    ///
+    /// ```
+    /// use foretide_domain::Replicas;
+    /// use foretide_federate::{PodShape, Quota};
+    /// use foretide_domain::observation::Requests;
+    ///
+    /// let quota = Quota {
+    ///     hard: Requests::from_iter([("requests.cpu", 4000), ("pods", 10_000)]),
+    ///     used: Requests::from_iter([("requests.cpu", 1000), ("pods", 1000)]),
+    ///     ..Quota::default()
+    /// };
+    /// let shape = PodShape { requests: Requests::from_iter([("cpu", 1000)]), ..PodShape::default() };
+    /// // Three more by cpu, nine more by the number of pods.
+    /// assert_eq!(quota.room(&shape), Some(Replicas::new(3)));
+    /// ```
+    #[must_use]
+    pub fn room(&self, shape: &PodShape) -> Option<Replicas> {
+        if !self.counts(&shape.priority_class) {
+            return None;
+        }
+        let left = |name: &str| {
+            let used = self.used.get(name).unwrap_or_default();
+            self.hard
+                .get(name)
+                .map(|hard| hard.saturating_sub(used).max(0))
+        };
+        let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
+        let by_resource = requested.flat_map(|(resource, milli)| {
+            // A quota may name a resource in either form.
+            let names = [resource.to_owned(), format!("requests.{resource}")];
+            names
+                .into_iter()
+                .filter_map(move |name| Some(left(&name)? / milli))
+        });
+        let by_count = [PODS, "count/pods"]
+            .into_iter()
+            .filter_map(|name| Some(left(name)? / 1000));
+        by_resource.chain(by_count).min().map(replicas_of)
+    }
+}
+
+/// A count as replicas; a negative one is zero.
+fn replicas_of(n: i64) -> Replicas {
+    Replicas::new(u32::try_from(n.max(0)).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amounts(cpu: i64, pods: i64) -> Requests {
+        [("cpu", cpu), ("pods", pods * 1000)].into_iter().collect()
+    }
+
+    fn cpu(milli: i64) -> Requests {
+        [("cpu", milli)].into_iter().collect()
+    }
+
+    fn node(name: &str, allocatable: Requests) -> Node {
+        Node {
+            name: name.to_owned(),
+            usable: true,
+            labels: Labels::from([("disk".to_owned(), name.to_owned())]),
+            allocatable,
+            ..Node::default()
+        }
+    }
+
+    fn requesting(milli: i64) -> PodShape {
+        PodShape {
+            requests: cpu(milli),
+            ..PodShape::default()
+        }
+    }
+
+    fn on(node: &str, milli: i64) -> BoundPod {
+        BoundPod {
+            node: node.to_owned(),
+            requests: cpu(milli),
+            is_avoided: false,
+        }
+    }
+
+    /// Two nodes of four cores and ten pods, one of them half full.
+    fn supply() -> Supply {
+        Supply {
+            nodes: [node("a", amounts(4000, 10)), node("b", amounts(4000, 10))].into(),
+            bound: vec![on("a", 2000), on("gone", 9000)],
+            ..Supply::default()
+        }
+    }
+
+    fn capacity(supply: &Supply, shape: &PodShape) -> u32 {
+        supply.capacity(shape).replicas.get()
+    }
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
+    fn effective_requests_are_those_that_the_scheduler_reserves() {
+        use ContainerRole::{App, Init, Sidecar};
+        let none = Requests::default();
+        for (name, containers, of_pod, overhead, want) in [
+            (
+                "apps add up",
+                vec![(App, cpu(100)), (App, cpu(50))],
+                none.clone(),
+                none.clone(),
+                150,
+            ),
+            (
+                "a large init wins",
+                vec![(Init, cpu(500)), (Init, cpu(400)), (App, cpu(100))],
+                none.clone(),
+                none.clone(),
+                500,
+            ),
+            (
+                "sidecars run on",
+                vec![(Sidecar, cpu(50)), (App, cpu(100))],
+                none.clone(),
+                none.clone(),
+                150,
+            ),
+            (
+                "an init runs with the sidecars before it",
+                vec![(Sidecar, cpu(50)), (Init, cpu(200)), (App, cpu(100))],
+                none.clone(),
+                none.clone(),
+                250,
+            ),
+            (
+                "and without those after it",
+                vec![(Init, cpu(200)), (Sidecar, cpu(50)), (App, cpu(100))],
+                none.clone(),
+                none.clone(),
+                200,
+            ),
+            (
+                "apps may stand first",
+                vec![(App, cpu(100)), (Init, cpu(120))],
+                none.clone(),
+                none.clone(),
+                120,
+            ),
+            (
+                "the pod's own request holds",
+                vec![(App, cpu(100))],
+                cpu(300),
+                none.clone(),
+                300,
+            ),
+            (
+                "overhead comes on top",
+                vec![(App, cpu(100))],
+                none.clone(),
+                cpu(20),
+                120,
+            ),
+        ] {
+            assert_eq!(
+                effective_requests(&containers, &of_pod, &overhead),
+                cpu(want),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
+    fn capacity_is_what_matching_nodes_have_left() {
+        let tainted = |effect| Taint {
+            key: "gpu".to_owned(),
+            value: String::new(),
+            effect,
+            since: None,
+        };
+        let term = |key: &str, value: &str| NodeTerm {
+            labels: Selector::from_iter([Requirement::In(key.to_owned(), vec![value.to_owned()])]),
+            ..NodeTerm::default()
+        };
+        let named = NodeTerm {
+            fields: Selector::from_iter([Requirement::In(
+                "metadata.name".to_owned(),
+                vec!["b".to_owned()],
+            )]),
+            ..NodeTerm::default()
+        };
+        let selects = PodShape {
+            node_selector: Labels::from([("disk".to_owned(), "a".to_owned())]),
+            ..requesting(1000)
+        };
+        let affine = |terms| PodShape {
+            node_affinity: Some(terms),
+            ..requesting(1000)
+        };
+        let tolerant = PodShape {
+            tolerations: vec![Toleration::default()],
+            ..requesting(1000)
+        };
+        let with = |change: fn(&mut Node)| {
+            let mut supply = supply();
+            Arc::make_mut(&mut supply.nodes)
+                .iter_mut()
+                .take(1)
+                .for_each(change);
+            supply
+        };
+        let mut hard = supply();
+        Arc::make_mut(&mut hard.nodes)[0].taints = vec![tainted(TaintEffect::NoSchedule)];
+        let mut soft = supply();
+        Arc::make_mut(&mut soft.nodes)[0].taints = vec![tainted(TaintEffect::PreferNoSchedule)];
+        for (name, supply, shape, want) in [
+            ("what is left", supply(), requesting(1000), 6),
+            ("rounded down on each node", supply(), requesting(1500), 3),
+            ("as many pods as nodes take", supply(), requesting(1), 19),
+            (
+                "without requests, pods alone",
+                supply(),
+                PodShape::default(),
+                19,
+            ),
+            (
+                "a resource that no node has",
+                supply(),
+                PodShape {
+                    requests: [("gpu", 1000)].into_iter().collect(),
+                    ..requesting(0)
+                },
+                0,
+            ),
+            (
+                "an unusable node",
+                with(|node| node.usable = false),
+                requesting(1000),
+                4,
+            ),
+            (
+                "an overfull node",
+                with(|node| node.allocatable = amounts(1000, 10)),
+                requesting(1000),
+                4,
+            ),
+            ("a hard taint", hard.clone(), requesting(1000), 4),
+            ("a tolerated one", hard, tolerant, 6),
+            ("a soft one", soft, requesting(1000), 6),
+            ("a node selector", supply(), selects, 2),
+            (
+                "one of two terms",
+                supply(),
+                affine(vec![term("disk", "a"), term("disk", "x")]),
+                2,
+            ),
+            ("a term by name", supply(), affine(vec![named]), 4),
+            (
+                "an empty term",
+                supply(),
+                affine(vec![NodeTerm::default()]),
+                0,
+            ),
+            ("no terms at all", supply(), affine(Vec::new()), 0),
+        ] {
+            assert_eq!(capacity(&supply, &shape), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn pending_pods_of_other_workloads_are_placed_first() {
+        let large = requesting(3000);
+        let never = requesting(64_000);
+        let elsewhere = PodShape {
+            node_selector: Labels::from([("disk".to_owned(), "x".to_owned())]),
+            ..requesting(1000)
+        };
+        let pending = vec![large, never, elsewhere];
+        assert_eq!(
+            capacity(
+                &Supply {
+                    pending,
+                    ..supply()
+                },
+                &requesting(1000)
+            ),
+            3
+        );
+    }
+
+    #[test]
+    fn one_per_node_counts_nodes_and_spreading_makes_the_estimate_soft() {
+        let shape = PodShape {
+            one_per_node: true,
+            must_spread: true,
+            ..requesting(1000)
+        };
+        let mut supply = supply();
+        assert_eq!(
+            supply.capacity(&shape),
+            Estimate {
+                replicas: Replicas::new(2),
+                is_soft: true
+            }
+        );
+        supply.bound.push(BoundPod {
+            is_avoided: true,
+            ..on("b", 100)
+        });
+        assert_eq!(capacity(&supply, &shape), 1);
+    }
+}

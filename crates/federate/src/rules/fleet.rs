@@ -1,0 +1,226 @@
+//! The working copy of a fleet while the rules run: its totals, its ledger, and the state of each member.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    ClassifiedFleet,
+    member::{Change, DivisionLimits, MemberState, sum},
+    participation::MemberRole,
+};
+use crate::{AssignmentKind, Health, Ledger, Policy, Surplus, Total, share};
+use foretide_domain::{Replicas, workload::Mode};
+
+/// A fleet while the rules run.
+pub(super) struct RuleContext<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) total: &'a Total,
+    pub(super) now: Timestamp,
+    /// The next ledger; its entries are in `members` until the end.
+    pub(super) ledger: Ledger,
+    /// By name.
+    pub(super) members: Vec<MemberState<'a>>,
+    /// Whether a member with a share is no longer listed.
+    pub(super) vanished: bool,
+    pub(super) floor: Floor<'a>,
+    /// In Direct mode the count of the fleet, as far as it is for the active members ([`of_active`]).
+    pub(super) desired: Option<u32>,
+}
+
+/// The floor of a fleet.
+#[derive(Clone, Default)]
+pub(super) struct Floor<'a> {
+    /// What is divided; in Direct mode the count of the fleet if that is larger, because it is divided alike.
+    pub(super) count: u32,
+    /// What forecast, cron windows and fleet metrics alone request.
+    pub(super) requested: u32,
+    /// Whether a landing raises it above what is requested, so that others become ready before pods end.
+    pub(super) lands: bool,
+    /// The part of it that no member can run.
+    pub(super) unmet: u32,
+    /// The shares that members have while another sleeps, and take over before it does (R10).
+    pub(super) reassigned: BTreeMap<&'a str, u32>,
+}
+
+/// A rule: it reads the fleet as the rules before it have left it, and returns what it changes.
+pub(super) type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
+
+/// What a rule changes: of members, and of the fleet as a whole where that is given.
+#[derive(Default)]
+pub(super) struct Step<'a> {
+    changes: Vec<Change>,
+    /// The timers of the fleet and what is unassigned, afterwards.
+    ledger: Option<Ledger>,
+    /// The floor afterwards.
+    floor: Option<Floor<'a>>,
+}
+
+impl<'a> Step<'a> {
+    /// Changes of members.
+    pub(super) fn of(changes: impl IntoIterator<Item = Change>) -> Self {
+        Self {
+            changes: changes.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// With timers of the fleet, or what is unassigned.
+    pub(super) fn with_ledger(self, ledger: Ledger) -> Self {
+        let ledger = Some(ledger);
+        Self { ledger, ..self }
+    }
+
+    /// With another floor.
+    pub(super) fn with_floor(self, floor: Floor<'a>) -> Self {
+        let floor = Some(floor);
+        Self { floor, ..self }
+    }
+}
+
+impl<'a> RuleContext<'a> {
+    /// Applies rules, one after the other.
+    pub(super) fn follow(&mut self, rules: &[Rule]) {
+        for rule in rules {
+            let step = rule(self);
+            if let Some(ledger) = step.ledger {
+                self.ledger = ledger;
+            }
+            if let Some(floor) = step.floor {
+                self.floor = floor;
+            }
+            for change in step.changes {
+                change.apply(&mut self.members, self.now);
+            }
+        }
+    }
+
+    /// The priority of a member, where members are filled by priority.
+    pub(super) fn tier(&self, state: &MemberState<'_>) -> Option<i64> {
+        let has_tiers = self.policy.kind == AssignmentKind::Prioritized;
+        state.preference.priority.filter(|_| has_tiers)
+    }
+
+    /// The context before the first rule.
+    pub(super) fn new(fleet: ClassifiedFleet<'a>, total: &'a Total) -> Self {
+        let (policy, states) = (fleet.policy, fleet.members);
+        let mut ledger = fleet.ledger.clone();
+        let entries = std::mem::take(&mut ledger.members);
+        let known = states.iter().filter(|s| s.known && s.entry.has_share());
+        let floor = total.floor.map_or(0, Replicas::get);
+        let desired = match policy.mode {
+            Mode::Direct => of_active(policy, total, &states),
+            Mode::Delegated | Mode::Metric => None,
+        };
+        Self {
+            // A member with a share is no longer listed.
+            vanished: known.count() < entries.values().filter(|e| e.has_share()).count(),
+            floor: Floor {
+                count: floor.max(desired.unwrap_or(0)),
+                requested: floor,
+                ..Floor::default()
+            },
+            policy,
+            total,
+            now: fleet.now,
+            ledger,
+            members: states,
+            desired,
+        }
+    }
+
+    /// MAX.
+    pub(super) fn max(&self) -> u32 {
+        self.policy.bounds.max.get()
+    }
+
+    /// The members that can be changed.
+    pub(super) fn active(&self) -> impl Iterator<Item = &MemberState<'a>> {
+        self.members.iter().filter(|state| state.is_active())
+    }
+
+    /// The active members with a share: pods of the others are not the fleet's.
+    pub(super) fn sharing(&self) -> impl Iterator<Item = &MemberState<'a>> {
+        self.active().filter(|state| state.max() > 0)
+    }
+
+    /// The members whose pods count as the fleet's.
+    pub(super) fn counted(&self) -> impl Iterator<Item = &MemberState<'a>> {
+        self.members.iter().filter(|state| state.is_counted())
+    }
+
+    /// How long something has lasted.
+    pub(super) fn age(&self, since: Timestamp) -> SignedDuration {
+        self.now.duration_since(since)
+    }
+
+    /// Whether a member's budget moved less than a cooldown ago.
+    pub(super) fn is_cooling_down(&self, state: &MemberState<'_>) -> bool {
+        self.within(state.entry.moved, self.policy.cooldown)
+    }
+
+    /// Whether something happened less than `span` ago.
+    pub(super) fn within(&self, when: Option<Timestamp>, span: SignedDuration) -> bool {
+        when.is_some_and(|when| self.age(when) < span)
+    }
+
+    /// Whether something has lasted for as many observations as the policy requires before anything is taken away.
+    pub(super) fn settled(&self, since: Option<Timestamp>) -> bool {
+        // The first observation begins the span, so `n` of them are `n - 1` periods apart.
+        let passes = i32::try_from(self.policy.settle).unwrap_or(i32::MAX);
+        let span = self
+            .policy
+            .period
+            .checked_mul(passes.saturating_sub(1).max(0));
+        since.is_some_and(|since| span.is_some_and(|span| self.age(since) >= span))
+    }
+
+    /// Divides `n` by the policy over the members for which there are `limits`; both are parallel to `members`.
+    pub(super) fn divide(
+        &self,
+        n: u32,
+        surplus: Surplus,
+        limits: &[Option<DivisionLimits>],
+    ) -> Vec<u32> {
+        let mut shares = vec![0; self.members.len()];
+        if n == 0 {
+            return shares;
+        }
+        let recipients = shares.iter_mut().zip(&self.members).zip(limits);
+        let (places, candidates): (Vec<_>, Vec<_>) = recipients
+            .filter_map(|((share, state), limits)| Some((share, state.candidate((*limits)?))))
+            .unzip();
+        let split = share(self.policy, Replicas::new(n), &candidates, surplus);
+        for (place, share) in places.into_iter().zip(split.shares) {
+            *place = share;
+        }
+        shares
+    }
+}
+
+/// The count of the fleet in Direct mode without the pods of members that are seen and cannot be changed, such as one
+/// that is healthy again and gets a share after a cooldown.
+///
+/// The count was computed from all pods that run. While it is only kept, because a metric is missing or the history was
+/// lost, it would otherwise make the active members start as many pods once more with every sync.
+///
+/// What is left is at least the demand, if that is known: pods of a member that has failed may not serve.
+fn of_active(policy: &Policy, total: &Total, states: &[MemberState<'_>]) -> Option<u32> {
+    let desired = total.desired?.get();
+    let kept = sum(states
+        .iter()
+        .filter(|state| is_kept(state))
+        .map(MemberState::reported));
+    let demand = total.demand.filter(|demand| demand.is_finite());
+    let least = demand.map_or(0, |demand| {
+        Replicas::from_f64_ceil(demand).max(policy.bounds.min).get()
+    });
+    Some(desired.saturating_sub(kept).max(least).min(desired))
+}
+
+/// Whether the pods of a member are in the count of the fleet, and neither written nor about to end.
+fn is_kept(state: &MemberState<'_>) -> bool {
+    let is_seen = !matches!(state.member.health, Health::Unknown { .. });
+    let is_changed = matches!(state.role, MemberRole::Active | MemberRole::Draining);
+    state.is_counted() && is_seen && !is_changed
+}

@@ -1,0 +1,183 @@
+//! The floor of the fleet as shares of its members, by their stored capacities and weights. Budgets do not move here.
+
+use std::collections::BTreeMap;
+
+use crate::{AssignmentKind, Recipient, Split, Surplus, Ties, assign::in_order, fill, webster};
+use foretide_domain::Replicas;
+use foretide_domain::workload::Mode;
+
+use super::fleet::{Floor, RuleContext, Step};
+use super::member::{Change, Effect, FloorBasis, MemberState, sum};
+
+/// Divides the floor over the awake active members. The others count with the minimum they keep; not in Direct mode,
+/// where the floor is a count for the active members only.
+///
+/// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored
+/// capacities leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
+pub(super) fn set_shares<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let mut split = split(fleet, fleet.floor.count);
+    let mut changes = Vec::new();
+    if split.left > 0 && fleet.policy.moves_budgets() {
+        let grown = fleet.active().filter(|state| has_grown(state));
+        let change = |state| Change::silent(state, Effect::FloorBasis(grown_basis(fleet, state)));
+        changes.extend(grown.map(change));
+        split = split_by(fleet, fleet.floor.count, None, |state| {
+            grown_basis(fleet, state)
+        });
+    }
+    let mut shares = split.shares.into_iter();
+    for state in &fleet.members {
+        let share = if state.is_active() && state.is_awake() {
+            let more = fleet.floor.reassigned.get(state.name()).copied();
+            shares.next().unwrap_or(0).max(more.unwrap_or(0))
+        } else {
+            0
+        };
+        changes.push(Change::silent(state, Effect::Floor(share)));
+    }
+    Step::of(changes).with_floor(Floor {
+        unmet: split.left,
+        ..fleet.floor.clone()
+    })
+}
+
+/// A floor as shares of the awake active members, in their order.
+pub(super) fn split(fleet: &RuleContext<'_>, floor: u32) -> Split {
+    split_by(fleet, floor, None, |state| state.entry.floor_basis())
+}
+
+/// The shares of the others while one member sleeps; absent when they cannot run the whole floor.
+pub(super) fn reassigned<'a>(fleet: &RuleContext<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
+    let split = split_by(fleet, fleet.floor.count, Some(by), |s| {
+        s.entry.floor_basis()
+    });
+    let others = fleet.active().filter(|state| state.is_awake());
+    let others = others.filter(|state| state.name() != by);
+    let fits = |(state, share): (&MemberState<'a>, u32)| {
+        (share <= state.capacity).then_some((state.name(), share))
+    };
+    let shares = others.zip(split.shares).map(fits);
+    shares.collect::<Option<_>>().filter(|_| split.left == 0)
+}
+
+fn split_by(
+    fleet: &RuleContext<'_>,
+    floor: u32,
+    absent: Option<&str>,
+    basis: impl Fn(&MemberState<'_>) -> FloorBasis,
+) -> Split {
+    let pinned = fleet.members.iter().filter(|state| state.role.is_pinned());
+    let kept = sum(pinned.map(MemberState::min));
+    // Under Duplicated no member serves for another; in Direct mode the count is for the members that answer.
+    let is_for_active_only =
+        fleet.policy.kind == AssignmentKind::Duplicated || fleet.policy.mode == Mode::Direct;
+    let floor = if is_for_active_only {
+        floor
+    } else {
+        floor.saturating_sub(kept)
+    };
+    if floor == 0 {
+        return Split::default();
+    }
+    let awake = fleet.active().filter(|state| state.is_awake());
+    let awake = awake.filter(|state| Some(state.name()) != absent);
+    let recipients = awake.map(|state| recipient(state, basis(state), fleet));
+    let recipients = recipients.collect();
+    divide_floor(fleet.policy.kind, floor, recipients)
+}
+
+fn recipient<'a>(
+    state: &MemberState<'a>,
+    basis: FloorBasis,
+    fleet: &RuleContext<'_>,
+) -> RankedRecipient<'a> {
+    let capacity = if fleet.policy.moves_budgets() {
+        let estimated = basis.capacity.map_or(u32::MAX, Replicas::get);
+        state
+            .proved
+            .map_or(estimated, |proved| proved.min(estimated))
+    } else {
+        u32::MAX
+    };
+    // A proved capacity caps a weight that is a capacity; a weight that is a demand has another unit.
+    let weight = if fleet.policy.weighs_capacity() && state.proved.is_some() {
+        basis.weight.min(u64::from(capacity))
+    } else {
+        basis.weight
+    };
+    // During a landing, replicas within a share stay and only the missing ones are divided. Otherwise members would
+    // start pods because others run theirs elsewhere than the policy would place them.
+    let runs = if fleet.floor.lands {
+        state.placed.min(state.max())
+    } else {
+        0
+    };
+    RankedRecipient {
+        recipient: Recipient {
+            name: state.name(),
+            weight,
+            min: state.min().max(runs).min(capacity),
+            max: state.max().min(capacity),
+        },
+        rank: basis.rank,
+    }
+}
+
+/// Whether a member's present capacity is larger than the stored one.
+fn has_grown(state: &MemberState<'_>) -> bool {
+    let stored = state.entry.capacity;
+    stored.is_some_and(|stored| stored.get() < state.capacity)
+}
+
+/// The stored basis of a member, with its present capacity if that is larger.
+fn grown_basis(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> FloorBasis {
+    let stored = state.entry.floor_basis();
+    if has_grown(state) {
+        stored.with_capacity(
+            Replicas::new(state.capacity),
+            fleet.policy.weighs_capacity(),
+        )
+    } else {
+        stored
+    }
+}
+
+/// A recipient of a share of the floor, with its tier.
+struct RankedRecipient<'a> {
+    recipient: Recipient<'a>,
+    /// Its tier under the policies that fill tiers; the lowest is filled first.
+    rank: u32,
+}
+
+/// Divides a floor; the shares are in the order of the recipients.
+///
+/// `Duplicated`: the whole floor for each, up to its maximum. Weighted policies: bounded [`webster`], because floors
+/// change with every sync and a larger floor must not take replicas away from any member. `Aggregated`, `Prioritized`:
+/// tiers are filled in the order of their ranks, up to capacities.
+fn divide_floor(kind: AssignmentKind, floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
+    match kind {
+        AssignmentKind::Duplicated => Split {
+            shares: recipients
+                .iter()
+                .map(|s| floor.min(s.recipient.max))
+                .collect(),
+            left: 0,
+        },
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
+            let recipients: Vec<_> = recipients.into_iter().map(|s| s.recipient).collect();
+            webster(floor, &recipients, Ties::default())
+        }
+        AssignmentKind::Aggregated | AssignmentKind::Prioritized => by_rank(floor, recipients),
+    }
+}
+
+fn by_rank(floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
+    let mut ordered: Vec<_> = recipients.into_iter().enumerate().collect();
+    ordered.sort_by_key(|(at, s)| (s.rank, *at));
+    let places: Vec<usize> = ordered.iter().map(|(at, _)| *at).collect();
+    let tiers = ordered.chunk_by(|(_, a), (_, b)| a.rank == b.rank);
+    let tiers = tiers.map(|tier| tier.iter().map(|(_, s)| s.recipient).collect());
+    let tiers: Vec<Vec<Recipient<'_>>> = tiers.collect();
+    let split = fill(floor, &tiers, Surplus::Keep);
+    in_order(&places, split)
+}

@@ -1,0 +1,258 @@
+//! Landing: after an assignment, pods beyond the new budgets stay until enough pods within them are ready, for at most
+//! ten minutes. No more pods are started than the fleet ran before or needs now.
+
+use crate::{AssignmentKind, Landing, Ledger, Reason, WorkloadSource, ledger::LANDING};
+use foretide_domain::Replicas;
+use foretide_domain::words::counted;
+use foretide_domain::workload::Mode;
+
+use super::direct;
+use super::fleet::{Floor, RuleContext, Step};
+use super::member::{Change, Effect, MemberState, sum};
+use super::participation::MemberRole;
+
+/// The landing that begins now; `served` replicas served the fleet until now. A landing that is in progress keeps its
+/// number, because some of the present replicas were started to replace pods that are to end. One whose time has
+/// passed, while nothing was decided, is not in progress: the fleet may be smaller since then.
+pub(super) fn new_landing(fleet: &RuleContext<'_>, served: u32) -> Option<Landing> {
+    let in_progress = fleet
+        .ledger
+        .landing
+        .filter(|landing| fleet.now < landing.until);
+    let until = fleet.now.checked_add(LANDING).ok()?;
+    Some(Landing {
+        until,
+        served: in_progress.map_or(Replicas::new(served), |landing| landing.served),
+    })
+}
+
+/// A landing for a member that was unreachable during the last one and returns with pods beyond its share.
+fn resumed(fleet: &RuleContext<'_>) -> Option<Landing> {
+    let is_back = |state: &MemberState<'_>| {
+        may_keep(state) && state.entry.written > state.entry.max && state.replicas > state.max()
+    };
+    let is_due = fleet.policy.kind != AssignmentKind::Duplicated;
+    if is_due && fleet.members.iter().any(is_back) {
+        new_landing(fleet, sum(fleet.counted().map(|state| state.placed)))
+    } else {
+        None
+    }
+}
+
+/// While fewer pods are ready within the new budgets than are needed, members keep replicas beyond their new maximum,
+/// and the floor is raised so that the others grow. The floor stays until the pods beyond the budgets have ended: only
+/// then do the autoscalers of the others see the whole load, and keep their pods by themselves.
+///
+/// Pods that are to end and never were the fleet's are kept as well until their demand is known, because only that
+/// demand is taken over.
+pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let Some(landing) = fleet.ledger.landing.or_else(|| resumed(fleet)) else {
+        return Step::default();
+    };
+    let served = landing.served.get();
+    let count = without_surplus(fleet, served);
+    let goal = goal(fleet, count, served);
+    let ready = sum(receivers(fleet).map(|state| state.ready.min(state.max())));
+    let certain = sum(receivers(fleet).map(certainly_ready));
+    let unmeasured = fleet
+        .active()
+        .any(|state| is_displaced(state) && state.demand.is_none());
+    let has_landed = ready >= goal && !unmeasured;
+    let source = fleet.policy.source;
+    let is_ending = |state: &MemberState<'_>| is_ending(state, source);
+    let is_over = fleet.now >= landing.until || has_landed && !fleet.members.iter().any(is_ending);
+    if is_over {
+        return Step::default()
+            .with_ledger(with_landing(fleet, None))
+            .with_floor(Floor {
+                count,
+                lands: false,
+                ..fleet.floor.clone()
+            });
+    }
+    let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
+    let landing = Landing {
+        served: Replicas::new(served.max(demand)),
+        ..landing
+    };
+    let raised = goal.saturating_add(kept_by_others(fleet));
+    let fleet_max = fleet.policy.bounds.max;
+    let changes = if has_landed && certain >= goal {
+        // Pods beyond the shares may end now. The floor stays until they have.
+        Vec::new()
+    } else {
+        let members = fleet.members.iter();
+        members
+            .filter_map(|state| keep(state, goal, fleet_max))
+            .collect()
+    };
+    Step::of(changes)
+        .with_ledger(with_landing(fleet, Some(landing)))
+        .with_floor(Floor {
+            count: count.max(raised),
+            lands: raised > count,
+            ..fleet.floor.clone()
+        })
+}
+
+fn with_landing(fleet: &RuleContext<'_>, landing: Option<Landing>) -> Ledger {
+    Ledger {
+        landing,
+        ..fleet.ledger.clone()
+    }
+}
+
+/// The floor to divide, in Direct mode without the pods that are to end.
+///
+/// The count of the fleet is computed from all pods that run, and does not go down while new pods are not ready. Divided
+/// as it is, it would make other members start a pod for each one that is to end. The next count would include both, so
+/// that as many pods would be started again with every sync.
+///
+/// What is divided is at least `served`, MIN and the demand. Without a known demand nothing is taken out.
+fn without_surplus(fleet: &RuleContext<'_>, served: u32) -> u32 {
+    let (Some(desired), Some(demand)) = (fleet.desired, demand(fleet)) else {
+        return fleet.floor.count;
+    };
+    let counted = fleet.counted().filter(|state| may_keep(state));
+    let surplus = sum(counted.map(beyond_share));
+    let demand = Replicas::from_f64_ceil(demand);
+    let needed = demand.max(fleet.policy.bounds.min).get().max(served);
+    let count = desired.saturating_sub(surplus).max(needed).min(desired);
+    fleet.floor.requested.max(count)
+}
+
+/// The members whose pods serve after the landing.
+fn receivers<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+    let takes_part = |state: &&MemberState<'_>| {
+        state.role == MemberRole::Active || state.role.is_pinned() && state.is_counted()
+    };
+    fleet.members.iter().filter(takes_part)
+}
+
+/// How many pods of a member are ready within its budget. Of one that does not answer only its minimum is certain: its
+/// autoscaler goes on, and may have scaled down since it was heard. No pods end for the others, and none are started
+/// instead.
+fn certainly_ready(state: &MemberState<'_>) -> u32 {
+    let most = if state.role == MemberRole::Lost {
+        state.min()
+    } else {
+        state.max()
+    };
+    state.ready.min(most)
+}
+
+/// The part of the floor that members scaled by others have to meet; it is no part of the landing.
+fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
+    let others = fleet
+        .members
+        .iter()
+        .filter(|state| state.role.is_pinned() && !state.is_counted());
+    let kept = sum(others.map(MemberState::min));
+    // In Direct mode the count is divided over members that answer only.
+    if fleet.policy.mode == Mode::Direct {
+        0
+    } else {
+        kept
+    }
+}
+
+/// How many pods are waited for: as many as are needed, within budgets.
+///
+/// In Direct mode nobody is given more than it has room for, so more would be waited for in vain; except for what the
+/// load asks for, because then the pods beyond the budgets serve it.
+fn goal(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
+    let budgets = sum(receivers(fleet).map(MemberState::max));
+    let goal = needed(fleet, floor, served).min(budgets);
+    match demand(fleet) {
+        Some(demand) if fleet.policy.mode == Mode::Direct => {
+            let room = sum(receivers(fleet).map(direct::most));
+            goal.min(room.max(Replicas::from_f64_ceil(demand).get()))
+        }
+        _ => goal,
+    }
+}
+
+/// How many pods must be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler
+/// over the whole fleet would still keep of what `served` when the landing began. Without MIN, a fleet without load
+/// would have no pods while members change.
+fn needed(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
+    // In Direct mode the count is for members that answer, but lost ones serve as well.
+    let is_partial = fleet.policy.mode == Mode::Direct
+        && fleet
+            .members
+            .iter()
+            .any(|state| state.role == MemberRole::Lost);
+    let desired = fleet.total.desired.filter(|_| !is_partial);
+    let kept = served.min(desired.map_or(served, Replicas::get));
+    let load = if let Some(demand) = demand(fleet) {
+        kept.max(Replicas::from_f64_ceil(demand).get())
+    } else {
+        let displaced = displaced(fleet, |_| true);
+        kept.saturating_add(Replicas::from_f64_ceil(displaced).get())
+    };
+    let requested = fleet.policy.bounds.min.get().max(floor);
+    load.max(requested.saturating_sub(kept_by_others(fleet)))
+}
+
+/// The demand of the fleet, including pods that are to end and are not counted yet.
+fn demand(fleet: &RuleContext<'_>) -> Option<f64> {
+    let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
+    // The demand of counted members is part of the total already.
+    Some(demand + displaced(fleet, |state| !state.is_counted()))
+}
+
+/// The known demand of pods that are to end and never were the fleet's.
+fn displaced(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> f64 {
+    let displaced = fleet.active().filter(|state| is_displaced(state));
+    let displaced = displaced.filter(|state| is_meant(state));
+    displaced.filter_map(|state| state.demand).sum()
+}
+
+/// Whether a member without a share runs pods that never were the fleet's.
+fn is_displaced(state: &MemberState<'_>) -> bool {
+    let pods = state.member.pods.filter(|_| !state.member.foreign_workload);
+    let runs = pods.is_some_and(|pods| pods.ready > Replicas::ZERO);
+    let is_new = state.previous.is_none() && state.max() == 0;
+    runs && (is_new || !state.is_counted())
+}
+
+/// Whether a member has pods beyond its share that are to end, or had them when it answered last: they may serve still.
+fn is_ending(state: &MemberState<'_>, source: WorkloadSource) -> bool {
+    let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
+    let is_silent = matches!(
+        state.role,
+        MemberRole::Lost | MemberRole::Outside(Reason::Unknown)
+    );
+    (may_keep(state) || is_silent) && !is_theirs && beyond_share(state) > 0
+}
+
+/// The replicas beyond a member's share.
+fn beyond_share(state: &MemberState<'_>) -> u32 {
+    state.reported().saturating_sub(state.max())
+}
+
+fn may_keep(state: &MemberState<'_>) -> bool {
+    matches!(state.role, MemberRole::Active | MemberRole::Draining)
+}
+
+/// Lets a member keep the pods beyond its share. For pods that never were the fleet's, the full count is trusted,
+/// because no other member has to provide them.
+fn keep(state: &MemberState<'_>, goal: u32, fleet_max: Replicas) -> Option<Change> {
+    let runs = if is_displaced(state) {
+        state
+            .member
+            .pods
+            .map_or(0, |pods| pods.replicas.min(fleet_max).get())
+    } else {
+        state.replicas
+    };
+    let max = state.max();
+    (may_keep(state) && runs > max).then(|| {
+        let text = format!(
+            "it keeps {} until the fleet has {} ready; its share is {max}",
+            counted(runs, "replica"),
+            counted(goal, "pod")
+        );
+        Change::because(state, Effect::Keep(runs), Reason::Landing, text)
+    })
+}

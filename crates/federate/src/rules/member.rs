@@ -1,0 +1,478 @@
+//! One member while the rules run: what is observed of it, its entry of the ledger, and what the rules decide for it.
+//!
+//! Counts that a member reports are capped at the largest count that was written for it, and its capacity at MAX, so
+//! that a wrong report of one member cannot take replicas from the others.
+
+use std::ops::Deref;
+
+use jiff::Timestamp;
+
+use crate::{Budget, Candidate, EffectivePreference, Entry, Member, Reason, Span};
+use foretide_domain::{ReplicaBounds, Replicas};
+
+use super::participation::{MemberRole, Participation};
+
+/// One member while the rules run.
+#[derive(Debug)]
+pub(super) struct MemberState<'a> {
+    observed: Observed<'a>,
+    /// Where it stands among the members by name; zero until all are classified.
+    pub(super) position: usize,
+    /// Its budget and its timers.
+    pub(super) entry: Entry,
+    /// Whether the ledger has an entry for it; if this is false in the end, the entry is removed.
+    pub(super) known: bool,
+    pub(super) decided: Decided,
+}
+
+/// What is observed of a member. Rules read these fields through their [`MemberState`] and cannot change them.
+#[derive(Debug)]
+pub(super) struct Observed<'a> {
+    pub(super) member: &'a Member,
+    pub(super) preference: EffectivePreference,
+    pub(super) role: MemberRole,
+    pub(super) participation: Participation,
+    /// `spec.replicas`, capped.
+    pub(super) replicas: u32,
+    /// Pods that are ready, capped.
+    pub(super) ready: u32,
+    /// Pods that have a node or will get one, capped.
+    pub(super) placed: u32,
+    /// What its autoscaler wants, capped.
+    pub(super) desired: Option<u32>,
+    /// Its demand in replicas.
+    pub(super) demand: Option<f64>,
+    /// What it can run in all; MAX when unknown.
+    pub(super) capacity: u32,
+    /// The capacity that its unschedulable pods have proved, while that holds.
+    pub(super) proved: Option<u32>,
+    /// Whether a taint keeps it from getting more than it has.
+    pub(super) closed: bool,
+    /// Whether its pods have been unschedulable for longer than the delay (R5).
+    pub(super) blocked: bool,
+    /// Its minimum and written maximum after the last decision; absent for a new member.
+    pub(super) previous: Option<ReplicaBounds>,
+}
+
+/// What the rules decide for a member, beside its budget.
+#[derive(Debug, Default)]
+pub(super) struct Decided {
+    /// Its share of the fleet's floor.
+    pub(super) floor: u32,
+    /// How much it needs beyond the budget that it had before budgets moved (R6).
+    pub(super) need: u32,
+    /// The count to keep while others become ready (landing).
+    pub(super) keep: u32,
+    /// Whether its autoscaler must not scale down now (R9).
+    pub(super) hold: bool,
+    /// The replicas to write: of a workload that the hub creates (R3), of a member that is put to sleep or woken (R10,
+    /// R11).
+    pub(super) write: Option<u32>,
+    /// Its count in Direct mode.
+    pub(super) count: u32,
+    /// Why, the deciding reason first. R10 and R11 read from them what the rules before them did.
+    pub(super) reasons: Vec<Reason>,
+    /// The deciding reason with its numbers.
+    pub(super) because: String,
+}
+
+/// What a rule changes of one member.
+pub(super) struct Change {
+    /// The position of the member.
+    position: usize,
+    effect: Effect,
+    /// Why, with its numbers; the text is empty when [`Reason::text`] says it all. Absent for what later rules are to
+    /// know, but what nobody sees.
+    why: Option<(Reason, String)>,
+}
+
+/// What the rules do to a member, each with all that it sets.
+pub(super) enum Effect {
+    /// Nothing; only the reason is given.
+    Explain,
+    /// R3: its share.
+    Assign(Box<Assigned>),
+    /// R3, where nothing is assigned: since when it is healthy again, and its merged preferences.
+    Wait {
+        recovered: Option<Timestamp>,
+        preference: Option<EffectivePreference>,
+    },
+    /// Landing: it keeps this count until others are ready.
+    Keep(u32),
+    /// What it needs beyond its budget.
+    Need(Need),
+    /// Its share of the fleet's floor.
+    Floor(u32),
+    /// What floors are divided by from now on.
+    FloorBasis(FloorBasis),
+    /// R5 to R8: another budget.
+    Budget(Budget),
+    /// R7: since when it idles at its minimum.
+    Idle(Option<Timestamp>),
+    /// R9: a smaller budget, which ends pods.
+    Shrink(Budget),
+    /// R9: its autoscaler must not scale down.
+    Hold,
+    /// R10: it is scaled to zero.
+    Sleep,
+    /// R11: it is scaled to this count, and not put to sleep again before the span ends.
+    Wake {
+        count: u32,
+        stays_awake: Option<Span>,
+    },
+    /// Its count in Direct mode.
+    Count(u32),
+}
+
+/// What R3 sets of a member.
+pub(super) struct Assigned {
+    pub(super) entry: Entry,
+    /// Whether its entry stays in the ledger.
+    pub(super) known: bool,
+    /// The count to begin with, where the hub creates the workload.
+    pub(super) write: Option<u32>,
+}
+
+/// How much a member needs beyond its budget, and what follows for its timers (R6).
+pub(super) struct Need {
+    pub(super) count: u32,
+    /// Since when it needs more.
+    pub(super) since: Option<Timestamp>,
+    /// How long its demand counts as local.
+    pub(super) local: Option<Span>,
+    /// When R9 shrank it last, unless that proved wrong.
+    pub(super) shrunk: Option<Timestamp>,
+}
+
+/// By what the fleet's floor is divided until budgets are divided again.
+#[derive(Clone, Copy)]
+pub(super) struct FloorBasis {
+    pub(super) capacity: Option<Replicas>,
+    pub(super) weight: u64,
+    /// The position in the order of filling.
+    pub(super) rank: u32,
+}
+
+impl Change {
+    /// A change for a reason with its numbers.
+    pub(super) fn because(
+        state: &MemberState<'_>,
+        effect: Effect,
+        reason: Reason,
+        text: String,
+    ) -> Self {
+        Self {
+            position: state.position,
+            effect,
+            why: Some((reason, text)),
+        }
+    }
+
+    /// A change that only later rules see.
+    pub(super) fn silent(state: &MemberState<'_>, effect: Effect) -> Self {
+        Self {
+            position: state.position,
+            effect,
+            why: None,
+        }
+    }
+
+    /// The position of the member, and its new budget if that moves.
+    pub(super) fn budget(&self) -> Option<(usize, Budget)> {
+        match self.effect {
+            Effect::Budget(budget) | Effect::Shrink(budget) => Some((self.position, budget)),
+            _ => None,
+        }
+    }
+
+    /// Applies what the rule changes to its member.
+    pub(super) fn apply(self, members: &mut [MemberState<'_>], now: Timestamp) {
+        if let Some(state) = members.get_mut(self.position) {
+            // What it keeps is the maximum to write, so this text replaces that of the assignment.
+            let replaces = matches!(self.effect, Effect::Keep(_));
+            state.apply_effect(self.effect, now);
+            if let Some((reason, text)) = self.why {
+                state.add_reason(reason, || text.clone());
+                if replaces {
+                    state.decided.because = text;
+                }
+            }
+        }
+    }
+}
+
+/// What one member may take in a division.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DivisionLimits {
+    /// At most this.
+    pub(super) max: u32,
+    /// Its weight, and what it is filled up to.
+    pub(super) capacity: u32,
+    /// Its tier, if that is not its own priority.
+    pub(super) priority: Option<i64>,
+}
+
+impl DivisionLimits {
+    /// At most `room`, weighted by it.
+    pub(super) const fn room(room: u32) -> Self {
+        Self {
+            max: room,
+            capacity: room,
+            priority: None,
+        }
+    }
+}
+
+impl<'a> Deref for MemberState<'a> {
+    type Target = Observed<'a>;
+
+    fn deref(&self) -> &Observed<'a> {
+        &self.observed
+    }
+}
+
+impl Observed<'_> {
+    /// The estimate of its capacity; absent when unknown or elastic.
+    pub(super) fn estimated_capacity(&self) -> Option<Replicas> {
+        self.member.capacity.filter(|_| !self.preference.elastic)
+    }
+}
+
+impl Entry {
+    pub(super) fn budget(&self) -> Budget {
+        Budget {
+            min: self.min,
+            max: self.max,
+        }
+    }
+
+    pub(super) fn set_budget(&mut self, budget: Budget) {
+        (self.min, self.max) = (budget.min, budget.max);
+    }
+
+    pub(super) fn floor_basis(&self) -> FloorBasis {
+        FloorBasis {
+            capacity: self.capacity,
+            weight: self.weight,
+            rank: self.rank,
+        }
+    }
+
+    pub(super) fn set_floor_basis(&mut self, basis: FloorBasis) {
+        self.capacity = basis.capacity;
+        self.weight = basis.weight;
+        self.rank = basis.rank;
+    }
+}
+
+impl FloorBasis {
+    /// With another capacity, also as weight where the policy weighs by capacity.
+    pub(super) fn with_capacity(self, capacity: Replicas, weighs: bool) -> Self {
+        Self {
+            capacity: Some(capacity),
+            weight: if weighs {
+                u64::from(capacity.get())
+            } else {
+                self.weight
+            },
+            ..self
+        }
+    }
+}
+
+impl Budget {
+    pub(super) fn new(min: u32, max: u32) -> Self {
+        Self {
+            min: Replicas::new(min),
+            max: Replicas::new(max),
+        }
+    }
+
+    /// With a larger maximum; without a budget so far, with a minimum of one.
+    pub(super) fn raised(self, n: u32) -> Self {
+        let max = self.max.get().saturating_add(n);
+        // 1 is the least that an HPA accepts.
+        Self::new(self.min.get().max(1).min(max), max)
+    }
+
+    /// With a smaller maximum, and a minimum of at most that.
+    pub(super) fn lowered(self, n: u32) -> Self {
+        let max = self.max.get().saturating_sub(n);
+        Self::new(self.min.get().min(max), max)
+    }
+}
+
+impl<'a> MemberState<'a> {
+    pub(super) fn new(observed: Observed<'a>, entry: &Entry, known: bool) -> Self {
+        Self {
+            observed,
+            position: 0,
+            entry: *entry,
+            known,
+            decided: Decided::default(),
+        }
+    }
+
+    pub(super) fn name(&self) -> &'a str {
+        &self.member.profile.name
+    }
+
+    /// Whether its pods count as the fleet's.
+    pub(super) fn is_counted(&self) -> bool {
+        self.participation == Participation::Counted
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.role == MemberRole::Active
+    }
+
+    /// Its replicas by its own report: what was written for it may be less already.
+    pub(super) fn reported(&self) -> u32 {
+        self.member.pods.map_or(0, |pods| pods.replicas.get())
+    }
+
+    pub(super) fn max(&self) -> u32 {
+        self.entry.max.get()
+    }
+
+    pub(super) fn min(&self) -> u32 {
+        self.entry.min.get()
+    }
+
+    pub(super) fn lower_limit(&self) -> u32 {
+        self.preference.min.get()
+    }
+
+    pub(super) fn upper_limit(&self) -> u32 {
+        self.upper_limit_with(self.max())
+    }
+
+    /// The upper limit if its maximum were `max`, which a taint keeps from growing.
+    pub(super) fn upper_limit_with(&self, max: u32) -> u32 {
+        let limit = self.preference.max.get();
+        if self.closed { limit.min(max) } else { limit }
+    }
+
+    /// The `minReplicas` to write: the larger of its minimum and its floor.
+    pub(super) fn written_min(&self) -> u32 {
+        self.min().max(self.decided.floor).min(self.max())
+    }
+
+    /// Whether it has a budget, and replicas now or after this decision.
+    pub(super) fn is_awake(&self) -> bool {
+        self.max() > 0 && self.decided.write.unwrap_or(self.replicas) > 0
+    }
+
+    /// Whether it has a budget, and no replicas now or after this decision.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.max() > 0 && self.decided.write.unwrap_or(self.replicas) == 0
+    }
+
+    /// The replicas that its demand needs: the current ones if the demand is within the tolerance.
+    pub(super) fn demanded_replicas(&self, tolerance: f64) -> Option<u32> {
+        let demand = self.demand?;
+        let there = f64::from(self.replicas);
+        Some(if (demand - there).abs() <= tolerance * there {
+            self.replicas
+        } else {
+            Replicas::from_f64_ceil(demand).get()
+        })
+    }
+
+    /// Its demand after this decision: that of a member that is put to sleep goes to the others.
+    pub(super) fn lasting_demand(&self) -> Option<f64> {
+        let ends = self.decided.write == Some(0);
+        if ends { Some(0.0) } else { self.demand }
+    }
+
+    /// How much more budget it could be given and use.
+    pub(super) fn room(&self) -> u32 {
+        self.room_beyond(self.max())
+    }
+
+    /// As [`MemberState::room`], if its maximum were `max`.
+    pub(super) fn room_beyond(&self, max: u32) -> u32 {
+        let limit = self.upper_limit_with(max).min(self.capacity);
+        limit.saturating_sub(max)
+    }
+
+    fn apply_effect(&mut self, effect: Effect, now: Timestamp) {
+        let (entry, decided) = (&mut self.entry, &mut self.decided);
+        match effect {
+            Effect::Explain => {}
+            Effect::Assign(assigned) => {
+                (*entry, self.known) = (assigned.entry, assigned.known);
+                decided.write = assigned.write;
+            }
+            Effect::Wait {
+                recovered,
+                preference,
+            } => {
+                (entry.recovered, entry.preference) = (recovered, preference);
+            }
+            Effect::Keep(count) => decided.keep = count,
+            Effect::Need(need) => {
+                decided.need = need.count;
+                entry.saturated_since = need.since;
+                (entry.local, entry.shrunk) = (need.local, need.shrunk);
+            }
+            Effect::Floor(share) => decided.floor = share,
+            Effect::FloorBasis(basis) => entry.set_floor_basis(basis),
+            Effect::Budget(budget) => self.move_budget(budget, now),
+            Effect::Idle(since) => entry.idle_since = since,
+            Effect::Shrink(budget) => {
+                entry.shrunk = Some(now);
+                self.move_budget(budget, now);
+            }
+            Effect::Hold => decided.hold = true,
+            Effect::Sleep => {
+                (decided.write, decided.floor) = (Some(0), 0);
+                (entry.moved, entry.slept) = (Some(now), Some(now));
+            }
+            Effect::Wake { count, stays_awake } => {
+                decided.write = Some(count);
+                (entry.woken, entry.slept) = (Some(now), None);
+                entry.needed = stays_awake.or(entry.needed);
+            }
+            Effect::Count(count) => decided.count = count,
+        }
+    }
+
+    fn move_budget(&mut self, budget: Budget, now: Timestamp) {
+        self.entry.set_budget(budget);
+        self.entry.moved = Some(now);
+    }
+
+    /// Adds a reason; the text is that of the first one.
+    pub(super) fn add_reason(&mut self, reason: Reason, because: impl FnOnce() -> String) {
+        if self.decided.reasons.is_empty() {
+            self.decided.because = because();
+        }
+        if !self.decided.reasons.contains(&reason) {
+            self.decided.reasons.push(reason);
+        }
+    }
+
+    /// The member as a candidate of a division.
+    pub(super) fn candidate(&self, limits: DivisionLimits) -> Candidate<'a> {
+        Candidate {
+            name: self.name(),
+            preference: EffectivePreference {
+                // What is divided here comes on top of what a member has.
+                min: Replicas::ZERO,
+                max: Replicas::new(limits.max),
+                priority: limits.priority.or(self.preference.priority),
+                elastic: false,
+                ..self.preference
+            },
+            capacity: Some(limits.capacity),
+            demand: self.lasting_demand(),
+            hosts: self.replicas > 0,
+        }
+    }
+}
+
+/// The sum of counts, saturating.
+pub(super) fn sum(counts: impl IntoIterator<Item = u32>) -> u32 {
+    counts.into_iter().fold(0, u32::saturating_add)
+}

@@ -1,0 +1,294 @@
+//! The rules R0 to R12: when budgets move, and which members sleep.
+//!
+//! | rule | when | what |
+//! |---|---|---|
+//! | R0 Invalid | MIN above MAX, no candidate, no priority at all | nothing is written |
+//! | R1 Unknown | no answer, or an old one | not written; it keeps its share |
+//! | R2 Failed | lost for longer than tolerated | Retain: as R1. Reassign: others get its share (R3) |
+//! | R3 Assign | the spec or the candidates changed | budgets by policy; pods stay until others serve |
+//! | R4 Foreign | another writer or autoscaler controls replicas | not written |
+//! | floors | always | the fleet's floor as shares, within budgets and capacities |
+//! | R5 Blocked | pods unschedulable for longer than the delay | unusable budget goes to members with room |
+//! | R6 Saturated | more needed than the maximum, or an unmet floor | unused budget of others |
+//! | R7 Starved | off by default | one replica of minimum from an idle member |
+//! | R8 Optimize | one member has little headroom, another much | headroom by policy |
+//! | R9 Shrink | an excess for long enough, Prioritized | the lowest tier's maximum, one tier at a time |
+//! | R10 Sleep | all idle at their minimums, and members may sleep | one to zero replicas |
+//! | R11 Wake | awake members cannot run what is needed | one or all sleeping members |
+//! | R12 Clamp | always | `1 <= min <= max`; only changes are written |
+//!
+//! A member whose budget moved cools down, so the first rule that changes it wins. R5 to R9 move budgets only under
+//! Aggregated, `DynamicWeighted` and Prioritized. Nothing here reads a clock: every timer is a value in the ledger.
+
+mod assign;
+mod blocked;
+mod conclude;
+mod conditions;
+mod direct;
+mod fleet;
+mod floor;
+mod landing;
+mod member;
+mod optimize;
+mod participation;
+mod proof;
+mod roles;
+mod saturated;
+mod shrink;
+mod sleep;
+mod starved;
+mod taints;
+mod wake;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{
+    Action, AssignmentKind, Dropped, FleetDecision, Ledger, Member, MemberDecision, Membership,
+    Policy, Reason, Total,
+};
+use fleet::{Rule, RuleContext};
+use foretide_domain::{ReplicaBounds, Replicas};
+use member::MemberState;
+use participation::MemberRole;
+pub use participation::Participation;
+
+/// Who has which budget, and what each member needs of it. R3 is first: it replaces entries as a whole.
+const ASSIGNMENT: [Rule; 4] = [
+    assign::assign, // R3
+    landing::land,
+    saturated::find_needs,
+    floor::set_shares,
+];
+
+/// Budget moves between members.
+const MOVES: [Rule; 9] = [
+    blocked::relieve,           // R5
+    saturated::satisfy_at_once, // R6
+    saturated::satisfy,
+    saturated::lift_floor,
+    starved::find_idle, // R7
+    starved::move_minimum,
+    optimize::optimize, // R8
+    shrink::shrink,     // R9
+    // By what R9 has just stored: tiers above one that ends pods are held.
+    shrink::hold,
+];
+
+/// Which members run, and how many replicas.
+const RUNNING: [Rule; 5] = [
+    sleep::sleep, // R10
+    sleep::share_headroom,
+    wake::wake, // R11
+    // Again, because the rules have changed budgets and which members are awake.
+    floor::set_shares,
+    direct::count,
+];
+
+/// Decides the bounds, floors and replicas of every member at `now`.
+///
+/// `members`: every configured cluster, reachable or not, in any order, and those of [`Ledger::remaining`] that are no
+/// longer configured. `ledger`: the one that the last decision returned, even if nothing was written.
+///
+/// ```
+/// use foretide_federate::{AssignmentKind, Ledger, Member, Pods, Policy, Profile, Total, decide};
+/// use foretide_domain::{ReplicaBounds, Replicas};
+/// use jiff::Timestamp;
+///
+/// let member = |name: &str, capacity| Member {
+///     profile: Profile { name: name.to_owned(), ..Profile::default() },
+///     pods: Some(Pods { replicas: Replicas::new(2), ready: Replicas::new(2), ..Pods::default() }),
+///     capacity: Some(Replicas::new(capacity)),
+///     ..Member::default()
+/// };
+/// let members = [member("eu", 15), member("us", 5)];
+/// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
+/// let policy = Policy::new(AssignmentKind::DynamicWeighted, bounds);
+///
+/// let now = Timestamp::from_second(1_800_000_000)?;
+/// let (decision, ledger) = decide(&policy, &Total::default(), &members, &Ledger::default(), now);
+/// let eu = decision.member("eu").expect("eu is a candidate");
+/// assert_eq!((eu.min.get(), eu.max.get()), (3, 15));
+/// assert_eq!(eu.cause(), "its share of the budget by the policy, with a capacity of 15");
+/// # let _ = ledger;
+/// # Ok::<(), jiff::Error>(())
+/// ```
+///
+/// # Guarantees
+/// - The order of the members does not matter.
+/// - A member whose state is unknown is never written. It loses its share only under `Reassign`, or if it leaves.
+/// - `1 <= min <= max` for every member with a budget; maximums and what is unassigned add up to MAX within the
+///   members' limits, except for what landing and lost members keep beyond it.
+/// - Applied to its own result with the same observations, it changes nothing.
+#[must_use]
+pub fn decide(
+    policy: &Policy,
+    total: &Total,
+    members: &[Member],
+    ledger: &Ledger,
+    now: Timestamp,
+) -> (FleetDecision, Ledger) {
+    ClassifiedFleet::new(policy, members, ledger, now).decide(total)
+}
+
+/// The members of a fleet with their roles: which of them count, and which can be changed.
+///
+/// [`decide`] in two steps, for a [`Total`] that is summed over the counted members.
+///
+/// ```
+/// use foretide_federate::{
+///     AssignmentKind, ClassifiedFleet, Ledger, Member, Participation, Pods, Policy, Profile, Total,
+/// };
+/// use foretide_domain::{ReplicaBounds, Replicas};
+/// use jiff::Timestamp;
+///
+/// let member = |name: &str, foreign_hpa: Option<&str>| Member {
+///     profile: Profile { name: name.to_owned(), ..Profile::default() },
+///     pods: Some(Pods::default()),
+///     foreign_hpa: foreign_hpa.map(str::to_owned),
+///     ..Member::default()
+/// };
+/// let members = [member("eu", None), member("us", Some("other"))];
+/// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
+/// let policy = Policy::new(AssignmentKind::DynamicWeighted, bounds);
+/// let ledger = Ledger::default();
+/// let fleet = ClassifiedFleet::new(&policy, &members, &ledger, Timestamp::UNIX_EPOCH);
+/// let by_name = fleet.participation();
+/// assert_eq!(by_name["eu"], Participation::Counted);
+/// assert_eq!(by_name["us"], Participation::Excluded);
+///
+/// let total = Total { desired: Some(Replicas::new(6)), ..Total::default() };
+/// let (decision, _ledger) = fleet.decide(&total);
+/// assert_eq!(decision.member("eu").map(|eu| eu.max), Some(Replicas::new(20)));
+/// ```
+#[derive(Debug)]
+pub struct ClassifiedFleet<'a> {
+    policy: &'a Policy,
+    ledger: &'a Ledger,
+    now: Timestamp,
+    members: Vec<MemberState<'a>>,
+}
+
+impl<'a> ClassifiedFleet<'a> {
+    /// Finds the role of every member: R1, R2 and R4. The arguments are those of [`decide`].
+    #[must_use]
+    pub fn new(
+        policy: &'a Policy,
+        members: &'a [Member],
+        ledger: &'a Ledger,
+        now: Timestamp,
+    ) -> Self {
+        let mut members = roles::classify(policy, members, ledger, now);
+        // The decision lists members by name, and equal claims are settled by position.
+        members.sort_by(|a, b| a.name().cmp(b.name()));
+        for (position, state) in members.iter_mut().enumerate() {
+            state.position = position;
+        }
+        Self {
+            policy,
+            ledger,
+            now,
+            members,
+        }
+    }
+
+    /// Whether the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with
+    /// the fleet.
+    #[must_use]
+    pub fn participation(&self) -> BTreeMap<String, Participation> {
+        let members = self.members.iter();
+        members
+            .map(|state| (state.name().to_owned(), state.participation))
+            .collect()
+    }
+
+    /// The decision and the next ledger, as [`decide`] returns them.
+    #[must_use]
+    pub fn decide(self, total: &Total) -> (FleetDecision, Ledger) {
+        let before = self.ledger;
+        let mut fleet = RuleContext::new(self, total);
+        if let Some((reason, message)) = problem(&fleet) {
+            let ledger = assign::waiting(&fleet, before);
+            return (refuse(fleet, reason, message), ledger); // R0
+        }
+        fleet.follow(&ASSIGNMENT);
+        if fleet.policy.moves_budgets() {
+            fleet.follow(&MOVES);
+        }
+        fleet.follow(&RUNNING);
+        conclude::conclude(fleet) // R12
+    }
+}
+
+/// Why nothing can be assigned.
+fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
+    let bounds = fleet.policy.bounds;
+    let is_excluded = |state: &MemberState<'_>| {
+        state.role == MemberRole::Draining && state.member.membership == Membership::Listed
+    };
+    let drains = fleet.members.iter().any(is_excluded);
+    let takes_part = |state: &MemberState<'_>| {
+        let is_missing = state.member.membership == Membership::Missing;
+        // Without a Secret it is not known whether it is selected still; nobody is drained for its sake.
+        state.role == MemberRole::Active || state.role.is_pinned() && !(is_missing && drains)
+    };
+    if bounds.min > bounds.max {
+        let message = format!(
+            "minReplicas {} is above maxReplicas {}",
+            bounds.min, bounds.max
+        );
+        return Some(("InvalidBounds", message));
+    }
+    if fleet.members.iter().any(takes_part) {
+        return None;
+    }
+    if fleet.policy.kind == AssignmentKind::Prioritized && has_no_priority(fleet) {
+        let message = "no preference gives any member a priority".to_owned();
+        return Some(("NoPriority", message));
+    }
+    let message = "no member can be a candidate: check clusterAffinity, taints, and whether the workload exists in the members";
+    Some(("NoCandidate", message.to_owned()))
+}
+
+/// Whether the affinity selects members, and no preference with a priority matches any of them.
+fn has_no_priority(fleet: &RuleContext<'_>) -> bool {
+    let profiles = fleet.members.iter().map(|state| &state.member.profile);
+    let mut preferences = fleet.policy.effective_preferences(profiles);
+    preferences.retain(|preference| *preference != Err(Dropped::NotSelected));
+    !preferences.is_empty() && preferences.iter().all(Result::is_err)
+}
+
+/// The decision that writes nothing, so that every member keeps its bounds.
+fn refuse(fleet: RuleContext<'_>, reason: &'static str, message: String) -> FleetDecision {
+    let member = |state: MemberState<'_>| {
+        let before = state.member.hpa.or(state.previous);
+        let ReplicaBounds { min, max } = before.unwrap_or_default();
+        let reason = match state.role {
+            MemberRole::Outside(reason) => reason,
+            _ => Reason::Invalid,
+        };
+        MemberDecision {
+            name: state.name().to_owned(),
+            action: Action::Hold,
+            min,
+            max,
+            before,
+            floor: Replicas::ZERO,
+            replicas: None,
+            hold: false,
+            capacity: None,
+            reasons: vec![reason],
+            because: message.clone(),
+        }
+    };
+    FleetDecision {
+        at: fleet.now,
+        members: fleet.members.into_iter().map(member).collect(),
+        order: Vec::new(),
+        after_growth: Vec::new(),
+        unassigned: fleet.ledger.unassigned,
+        unmet_floor: Replicas::ZERO,
+        conditions: vec![conditions::refused(reason, message)],
+    }
+}

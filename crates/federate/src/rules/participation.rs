@@ -1,0 +1,65 @@
+//! The role of a member, and its participation: whether its pods count as the fleet's replicas, load and history.
+//!
+//! A cluster can run pods of the same workload and take no part: no preference names it, another autoscaler scales it,
+//! or the policy gives it no share. If such pods counted, the fleet would scale for load that it does not have to
+//! serve.
+
+use crate::{Entry, Member, Reason};
+use foretide_domain::Replicas;
+
+/// The role of a member in its fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemberRole {
+    /// It takes part and can be changed.
+    Active,
+    /// It has a share and cannot be changed: it does not answer, or has been unhealthy for longer than tolerated.
+    Lost,
+    /// It has a share and is not changed, because another writer or autoscaler controls its replicas.
+    Foreign,
+    /// Its share went to the others.
+    Failed,
+    /// As `Failed`, but healthy again for less than a cooldown.
+    Recovering,
+    /// It is to be drained.
+    Draining,
+    /// It takes no part, for this reason.
+    Outside(Reason),
+}
+
+impl MemberRole {
+    /// Whether it keeps its share while the others divide the rest.
+    pub(super) fn is_pinned(self) -> bool {
+        matches!(self, Self::Lost | Self::Foreign)
+    }
+}
+
+/// Whether what runs in a member belongs to its fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Participation {
+    /// Its pods are replicas of the fleet, and what they serve is the fleet's load. So are those of a member that
+    /// leaves or has lost its share, for as long as they run: other members are to take over their load.
+    Counted,
+    /// It has no share and may get one. Its pods are not the fleet's; its load history is, because others took it over.
+    Eligible,
+    /// It takes no part, and nothing that runs in it is the fleet's.
+    Excluded,
+}
+
+impl Participation {
+    /// That of a member with this role. A share that went to others counts until its pods have ended.
+    pub(super) fn of(member: &Member, role: MemberRole, entry: Option<&Entry>) -> Self {
+        let has_bounds = |entry: &Entry| entry.max.max(entry.written) > Replicas::ZERO;
+        match role {
+            // An unreachable member is still scaled by the other autoscaler.
+            MemberRole::Lost | MemberRole::Failed if member.is_scaled_by_others() => Self::Excluded,
+            MemberRole::Active if entry.is_some_and(|entry| !has_bounds(entry)) => Self::Eligible,
+            MemberRole::Active
+            | MemberRole::Lost
+            | MemberRole::Failed
+            | MemberRole::Recovering
+            | MemberRole::Draining => Self::Counted,
+            MemberRole::Outside(Reason::TargetAbsent) => Self::Eligible,
+            MemberRole::Foreign | MemberRole::Outside(_) => Self::Excluded,
+        }
+    }
+}

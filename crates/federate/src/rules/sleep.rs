@@ -1,0 +1,272 @@
+//! R10: where members may sleep and all of them idle at their minimum, one is scaled to zero. The others must be able
+//! to serve the load without it, and take over its share of the floor before its pods end.
+
+use std::collections::BTreeMap;
+
+use crate::{AssignmentKind, Ledger, Reason};
+use foretide_domain::Replicas;
+use foretide_domain::workload::Mode;
+
+use super::fleet::{Floor, RuleContext, Step};
+use super::floor;
+use super::member::{Change, Effect, MemberState, sum};
+use super::optimize::divide_headroom;
+
+/// Puts one member to sleep, if all have idled for long enough and the user's behavior lets that many pods end. Before
+/// that, the others take over its share of the floor and become ready.
+pub(super) fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let handover = fleet.ledger.handover;
+    let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
+    let victim = if may_sleep { victim(fleet) } else { None };
+    let reassigned = victim.and_then(|victim| reassigned(fleet, victim.name()));
+    let idles = may_sleep && is_idle(fleet, reassigned.as_ref());
+    let since = fleet.ledger.idle_since.unwrap_or(fleet.now);
+    let ledger = Ledger {
+        idle_since: idles.then_some(since),
+        // It is set again below for as long as a takeover goes on.
+        handover: None,
+        ..fleet.ledger.clone()
+    };
+    let (Some(victim), Some(reassigned)) = (victim, reassigned) else {
+        return Step::default().with_ledger(ledger);
+    };
+    let now = || sum(fleet.counted().map(|state| state.replicas));
+    let before = handover.map_or_else(now, Replicas::get);
+    if !fleet.settled(ledger.idle_since)
+        || will_be_left(fleet, victim.name(), &reassigned) < least(fleet, before)
+    {
+        let handover = handover.filter(|_| idles);
+        return Step::default().with_ledger(Ledger { handover, ..ledger });
+    }
+    if have_taken_over(fleet, victim.name(), before) {
+        return Step::of([put_to_sleep(victim)]).with_ledger(Ledger {
+            idle_since: None,
+            ..ledger
+        });
+    }
+    let ledger = Ledger {
+        handover: Some(Replicas::new(before)),
+        ..ledger
+    };
+    Step::default().with_ledger(ledger).with_floor(Floor {
+        reassigned,
+        ..fleet.floor.clone()
+    })
+}
+
+/// How many replicas must be left: as many as one autoscaler over the whole fleet would keep, after the user's window
+/// and within the user's policies, of those that ran `before` the takeover began. In Direct mode the hub divides that
+/// count in any case.
+fn least(fleet: &RuleContext<'_>, before: u32) -> u32 {
+    match fleet.policy.mode {
+        Mode::Delegated | Mode::Metric => fleet
+            .total
+            .desired
+            .map_or(before, Replicas::get)
+            .min(before),
+        Mode::Direct => 0,
+    }
+}
+
+/// The replicas that are left without one member when the others run what they take over.
+fn will_be_left(fleet: &RuleContext<'_>, victim: &str, taken_over: &BTreeMap<&str, u32>) -> u32 {
+    let others = without(fleet, victim);
+    let runs = |state: &MemberState<'_>| {
+        let share = taken_over.get(state.name()).copied();
+        state.replicas.max(share.unwrap_or(0))
+    };
+    sum(others.map(runs))
+}
+
+fn without<'f, 'a>(
+    fleet: &'f RuleContext<'a>,
+    victim: &str,
+) -> impl Iterator<Item = &'f MemberState<'a>> {
+    fleet.counted().filter(move |state| state.name() != victim)
+}
+
+/// What the others take over of the floor. In Direct mode nothing: the hub divides counts at once.
+fn reassigned<'a>(fleet: &RuleContext<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
+    match fleet.policy.mode {
+        Mode::Delegated | Mode::Metric => floor::reassigned(fleet, victim),
+        Mode::Direct => Some(BTreeMap::new()),
+    }
+}
+
+fn have_taken_over(fleet: &RuleContext<'_>, victim: &str, before: u32) -> bool {
+    let others = awake(fleet).filter(|state| state.name() != victim);
+    let ready = sum(others.map(|state| state.ready));
+    let kept = fleet.members.iter().filter(|state| state.role.is_pinned());
+    let floor_is_met = ready.saturating_add(sum(kept.map(MemberState::min))) >= fleet.floor.count;
+    let left = sum(without(fleet, victim).map(|state| state.ready));
+    let may_end = left >= least(fleet, before);
+    fleet.policy.mode == Mode::Direct || floor_is_met && may_end
+}
+
+fn put_to_sleep(victim: &MemberState<'_>) -> Change {
+    let text = "all members idle at their minimum, and the others serve the load without it";
+    Change::because(victim, Effect::Sleep, Reason::Slept, text.to_owned())
+}
+
+/// A member that was just put to sleep keeps a maximum of at least one; the rest of its headroom goes to the running
+/// ones.
+pub(super) fn share_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let is_put_to_sleep = |state: &MemberState<'_>| state.decided.reasons.contains(&Reason::Slept);
+    if fleet.policy.moves_budgets() && fleet.members.iter().any(is_put_to_sleep) {
+        divide_headroom(fleet)
+    } else {
+        Step::default()
+    }
+}
+
+fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+    fleet.active().filter(|state| state.is_awake())
+}
+
+/// Whether every awake member is at its minimum, below its target and has cooled down, and minimums add up to more than
+/// MIN.
+fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
+    let takes_over = |state: &MemberState<'_>| state.replicas > state.written_min();
+    let is_calm = |state: &MemberState<'_>| {
+        let runs = state.placed == state.replicas && state.ready == state.replicas;
+        // What a member starts for a takeover need not be ready yet.
+        (runs || takes_over(state) && !state.blocked)
+            && state.decided.need == 0
+            && !fleet.is_cooling_down(state)
+            && !fleet.within(state.entry.woken, fleet.policy.cooldown)
+    };
+    let minimums = sum(awake(fleet).map(MemberState::min));
+    awake(fleet).all(is_calm)
+        // The last one must stay awake.
+        && awake(fleet).nth(1).is_some()
+        && is_at_minimum(fleet, reassigned)
+        && is_below_target(fleet)
+        && fleet.floor.unmet == 0
+        && minimums > fleet.policy.bounds.min.get()
+}
+
+/// Whether no count could go down. A member that takes over another's share of the floor may be anywhere up to its
+/// minimum with that share.
+///
+/// In Direct mode the hub divides the count of the fleet, so the sum counts, and a count that metrics ask for is no
+/// minimum.
+fn is_at_minimum(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
+    if fleet.policy.mode == Mode::Delegated {
+        return awake(fleet).all(|state| {
+            let least = state.written_min();
+            let share = reassigned.and_then(|shares| shares.get(state.name()));
+            let most = share.map_or(least, |share| least.max((*share).min(state.max())));
+            (least..=most).contains(&state.replicas)
+        });
+    }
+    let mut shares = floor::split(fleet, fleet.floor.requested)
+        .shares
+        .into_iter();
+    let least = awake(fleet).map(|state| {
+        let share = shares.next().unwrap_or(0);
+        state.min().max(share).min(state.max())
+    });
+    let least = sum(least);
+    sum(awake(fleet).map(|state| state.replicas)) <= least
+}
+
+/// Whether every member is below its target; where no member has a demand, because all metrics are the fleet's, whether
+/// they are together.
+fn is_below_target(fleet: &RuleContext<'_>) -> bool {
+    let load = |replicas: u32| (1.0 - fleet.policy.tolerance) * f64::from(replicas);
+    if awake(fleet).any(|state| state.demand.is_some()) {
+        let is_below = |demand: f64, state: &MemberState<'_>| demand < load(state.replicas);
+        return awake(fleet)
+            .all(|state| state.demand.is_some_and(|demand| is_below(demand, state)));
+    }
+    let ready = sum(awake(fleet).map(|state| state.ready));
+    fleet
+        .total
+        .demand
+        .is_some_and(|demand| demand < load(ready))
+}
+
+/// The member to put to sleep, if the others can serve without it: the one that the policy ranks last, the last by name
+/// among equals.
+fn victim<'f, 'a>(fleet: &'f RuleContext<'a>) -> Option<&'f MemberState<'a>> {
+    let all = Service::of_all(awake(fleet));
+    // Members that leave the fleet may still serve part of the demand.
+    let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
+    let demand = demand.max(fleet.total.demand.unwrap_or(0.0));
+    let may_sleep = |state: &&MemberState<'_>| {
+        let is_needed = state
+            .entry
+            .needed
+            .is_some_and(|span| fleet.now < span.until);
+        let others = all.without(Service::of(state));
+        state.lower_limit() == 0 && !is_needed && others.is_enough(fleet, demand)
+    };
+    let rank = |state: &MemberState<'_>| match fleet.policy.kind {
+        AssignmentKind::Prioritized => state.preference.priority.unwrap_or(i64::MIN),
+        AssignmentKind::Aggregated => i64::from(state.replicas),
+        _ => i64::try_from(state.entry.weight).unwrap_or(i64::MAX),
+    };
+    let order = |a: &&MemberState<'_>, b: &&MemberState<'_>| {
+        rank(a).cmp(&rank(b)).then_with(|| b.name().cmp(a.name()))
+    };
+    awake(fleet).filter(may_sleep).min_by(order)
+}
+
+/// What members can do together. Sums do not saturate, so that one of them can be taken away again.
+#[derive(Clone, Copy, Default)]
+struct Service {
+    /// The floor that they keep.
+    min: u64,
+    /// The replicas that they can run.
+    hosts: u64,
+    /// The replicas that are ready.
+    ready: u64,
+}
+
+// === impl Service ===
+
+impl Service {
+    fn of(state: &MemberState<'_>) -> Self {
+        // Without a known capacity, only what is placed is certain.
+        let is_known = state.member.capacity.is_some() || state.proved.is_some();
+        let runs = if is_known {
+            state.capacity
+        } else {
+            state.placed
+        };
+        Self {
+            min: state.min().into(),
+            hosts: runs.min(state.max()).into(),
+            ready: state.ready.into(),
+        }
+    }
+
+    fn of_all<'a>(states: impl Iterator<Item = &'a MemberState<'a>>) -> Self {
+        states.map(Self::of).fold(Self::default(), |all, one| Self {
+            min: all.min + one.min,
+            hosts: all.hosts + one.hosts,
+            ready: all.ready + one.ready,
+        })
+    }
+
+    /// The same without one of the members.
+    const fn without(self, one: Self) -> Self {
+        Self {
+            min: self.min - one.min,
+            hosts: self.hosts - one.hosts,
+            ready: self.ready - one.ready,
+        }
+    }
+
+    /// Whether it keeps MIN, can run the floor and this demand in replicas, and stays below its target.
+    fn is_enough(self, fleet: &RuleContext<'_>, demand: f64) -> bool {
+        let least = fleet.policy.bounds.min.get();
+        let ready = u32::try_from(self.ready).unwrap_or(u32::MAX);
+        let load = f64::from(ready) * (1.0 - fleet.policy.tolerance);
+        let needed = Replicas::from_f64_ceil(demand)
+            .get()
+            .max(fleet.floor.count)
+            .max(least);
+        self.min >= least.into() && self.hosts >= needed.into() && demand < load
+    }
+}
