@@ -369,9 +369,9 @@ fn spawn_watches(
     let followed = Arc::clone(&members);
     parts.spawn(async move { followed.run().await }.map(|()| "watch of the members"));
     let clock = machine.clock().clone();
-    let of_members = report_members(members, Arc::clone(telemetry), clock);
+    let of_members = report_members(Arc::clone(&members), Arc::clone(telemetry), clock);
     parts.spawn(of_members.map(|()| "member report"));
-    let of_watches = report_watches(hub, Arc::clone(telemetry), machine.clone());
+    let of_watches = report_watches(hub, members, Arc::clone(telemetry), machine.clone());
     parts.spawn(of_watches.map(|()| "watch report"));
 }
 
@@ -464,7 +464,12 @@ impl Fleet for Fleets {
     }
 }
 
-async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, machine: Machine) {
+async fn report_watches(
+    cluster: Arc<KubeCluster>,
+    members: Arc<Fleets>,
+    telemetry: Arc<Telemetry>,
+    machine: Machine,
+) {
     let clock = machine.clock().clone();
     let started = clock.contact();
     let mut before = clock.reading();
@@ -472,13 +477,16 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, ma
         let now = clock.reading();
         report_step(now.step_since(before));
         before = now;
+        let registry = members.members.as_ref();
+        let in_members = registry.map(MemberRegistry::unreadable).unwrap_or_default();
         for watch in cluster.watches() {
             telemetry.watched(
                 watch.kind,
                 WatchHealth {
                     age_seconds: watch.silent_since(&started).age().as_secs_f64(),
                     errors: watch.errors,
-                    unreadable: watch.unreadable,
+                    unreadable: watch.unreadable
+                        + in_members.get(watch.kind).copied().unwrap_or_default(),
                 },
             );
         }

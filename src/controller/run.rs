@@ -271,6 +271,12 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         for gone in self.states.retain(exists) {
             self.context.forget(&gone);
         }
+        // What is left out because of its size must not stay in memory by its state.
+        for (uid, state) in self.states.by_uid() {
+            if !uids.contains(&**uid) && !self.syncs.running.contains_key(uid) {
+                state.lock().forget_version();
+            }
+        }
         let syncs = &mut self.syncs;
         for counts in [&mut syncs.panics, &mut syncs.conflicts] {
             counts.retain(|uid, _| uids.contains(&**uid));

@@ -127,6 +127,11 @@ impl<S, O> StateStore<S, O> {
         self.0.values()
     }
 
+    /// Every state with its UID.
+    pub(super) fn by_uid(&self) -> impl Iterator<Item = (&String, &StateCell<S, O>)> {
+        self.0.iter()
+    }
+
     /// UIDs of the objects whose state has a property.
     pub(super) fn uids_where(&self, has: impl Fn(&ObjectState<S, O>) -> bool) -> Vec<String> {
         let states = self.0.iter().filter(|(_, state)| has(&state.lock()));
@@ -180,6 +185,11 @@ impl<S> Clone for InForce<S> {
 // === impl ObjectState ===
 
 impl<S, O> ObjectState<S, O> {
+    /// Drops the version that was synced last: the spec is validated again. What was valid stays in force.
+    pub(super) fn forget_version(&mut self) {
+        self.validated = None;
+    }
+
     /// The state of an object that is new to us: what its status holds.
     fn restored(
         autoscaler: &Autoscaler,

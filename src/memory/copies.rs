@@ -232,7 +232,6 @@ impl Account {
         if *objects == 0 {
             state.left_out.remove(&key);
         }
-        state.log(self.clock.monotonic());
     }
 
     fn named(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) -> (Tenant, Item<CopyKey>) {

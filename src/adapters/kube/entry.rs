@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::stored::Stored;
 
@@ -51,11 +51,19 @@ struct KeyMeta {
 impl<V: Stored> Entry<V> {
     /// Decodes the JSON text of one object; `None` without a name, because the name is its key.
     pub(in crate::adapters) fn read(text: &str) -> Option<Self> {
-        if text.len() <= OBJECT_MAX {
+        let too_large = if text.len() > OBJECT_MAX {
+            Some(OBJECT_MAX)
+        } else if !V::IS_WHOLE && text.len() > KEPT_MAX && labels_length(text) > KEPT_MAX {
+            // Decoded, it would take a second of a slow processor for each hundred.
+            Some(KEPT_MAX)
+        } else {
+            None
+        };
+        let Some(max) = too_large else {
             return Self::decode(serde_json::from_str(text).ok()?);
-        }
+        };
         let ObjectKey { metadata } = serde_json::from_str(text).ok()?;
-        Some(Self::new(metadata, Err(longer_than(OBJECT_MAX))))
+        Some(Self::new(metadata, Err(longer_than(max))))
     }
 
     /// Decodes one object; `None` without a name.
@@ -87,6 +95,24 @@ impl<V: Stored> Entry<V> {
             value,
         }
     }
+}
+
+/// The length of the labels of an object, as JSON text.
+fn labels_length(text: &str) -> usize {
+    #[derive(Deserialize)]
+    struct Labeled<'a> {
+        #[serde(borrow)]
+        metadata: Labels<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Labels<'a> {
+        #[serde(borrow)]
+        labels: Option<&'a RawValue>,
+    }
+
+    let labeled = serde_json::from_str::<Labeled<'_>>(text).ok();
+    let labels = labeled.and_then(|object| object.metadata.labels);
+    labels.map_or(0, |labels| labels.get().len())
 }
 
 /// Removes the labels and annotations that nobody reads here.

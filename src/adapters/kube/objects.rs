@@ -17,6 +17,7 @@ use super::{
     decode::{Meta, read, selector_text},
     nodes::scheduling::SchedulingConstraints,
     pods::PodSpec,
+    size::estimate,
     stored::Stored,
 };
 use crate::ports::{ControllerRef, HpaView, ScaleView};
@@ -111,6 +112,14 @@ impl Stored for EffectiveHorizontalPodAutoscaler {
         read(object)
     }
 
+    fn derived_size(&self) -> usize {
+        estimate(&self.spec)
+    }
+
+    fn equals(&self, kept: &Self) -> bool {
+        self.metadata == kept.metadata && self.spec == kept.spec && self.status == kept.status
+    }
+
     fn spec_eq(&self, before: &Self) -> bool {
         generation_eq(&self.metadata, &before.metadata)
     }
@@ -121,6 +130,14 @@ impl Stored for FederatedHPA {
 
     fn decode(object: Value) -> Result<Self, String> {
         read(object)
+    }
+
+    fn derived_size(&self) -> usize {
+        estimate(&self.spec)
+    }
+
+    fn equals(&self, kept: &Self) -> bool {
+        self.metadata == kept.metadata && self.spec == kept.spec && self.status == kept.status
     }
 
     fn spec_eq(&self, before: &Self) -> bool {

@@ -14,7 +14,7 @@ use super::{changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, 
 use crate::adapters::api_server::Resource;
 
 /// The versions of an autoscaler that a controller has at once: the copy, the one that was synced last, and the one that
-/// forecasts were requested for.
+/// forecasts were requested for; the last two with what is derived from the spec.
 pub(super) const VERSIONS: usize = 3;
 
 /// A role of a cluster, implemented by [`Hub`] and [`MemberStores`] only.

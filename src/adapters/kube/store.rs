@@ -310,7 +310,10 @@ impl<V: Stored> Store<V> {
             value,
             version: _,
         } = entry;
-        let size = |value: &V| ENTRY + namespace.len() + name.len() + self.versions * value.size();
+        let size = |value: &V| {
+            let derived = (self.versions - 1) * value.derived_size();
+            ENTRY + namespace.len() + name.len() + self.versions * value.size() + derived
+        };
         let sized = value.and_then(|value| match size(&value) {
             bytes if V::IS_WHOLE || bytes <= KEPT_MAX => Ok((bytes, value)),
             _ => Err(longer_than(KEPT_MAX)),
@@ -339,6 +342,9 @@ impl<V: Stored> Store<V> {
     fn keep(&self, namespace: &Arc<str>, copy: Copy<V>) {
         let mut copies = self.write();
         let old = copies.get(namespace, &copy.charge.key);
+        if old.is_some_and(|old| copy.value.equals(old)) {
+            return;
+        }
         if !old.is_some_and(|old| copy.value.spec_eq(old)) {
             self.notify(namespace, &copy.charge.key);
         }

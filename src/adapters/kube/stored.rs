@@ -22,6 +22,16 @@ pub(in crate::adapters) trait Stored:
         size::estimate(self)
     }
 
+    /// The memory of what syncs derive from the value and keep, in bytes.
+    fn derived_size(&self) -> usize {
+        0
+    }
+
+    /// Whether the value equals one that is kept, which then stays: others may hold it.
+    fn equals(&self, _kept: &Self) -> bool {
+        false
+    }
+
     /// Its labels, if objects of this kind are selected by label.
     fn labels(&self) -> Option<&PackedLabels> {
         None

@@ -169,6 +169,18 @@ impl MemberRegistry {
         entries.iter().map(report).collect()
     }
 
+    /// How many objects are excluded in all members, by kind.
+    #[must_use]
+    pub fn unreadable(&self) -> BTreeMap<&'static str, usize> {
+        let mut by_kind = BTreeMap::new();
+        for connection in self.read().values().filter_map(RegistryEntry::serving) {
+            for watch in connection.cluster.watches() {
+                *by_kind.entry(watch.kind).or_default() += watch.unreadable;
+            }
+        }
+        by_kind
+    }
+
     /// Makes the entries match the inventory.
     fn update(&self) {
         // Before the members: a list that becomes complete in between has not been read.

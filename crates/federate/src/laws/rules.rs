@@ -87,6 +87,23 @@ fn an_invalid_policy_writes_nothing_and_reports_the_reason() {
 }
 
 #[test]
+fn a_fleet_without_a_candidate_names_the_member_that_cannot_be_read() {
+    let mut hub = pair();
+    hub.ledger = Ledger::default();
+    for name in ["a", "b"] {
+        let member = hub.member(name);
+        member.health = Health::Unknown { since: at(0) };
+        member.problem = Some("pods are left out".to_owned());
+    }
+    let conditions = hub.step().conditions;
+    let assigned = conditions
+        .iter()
+        .find(|one| one.kind == ConditionKind::Assigned);
+    let message = "no member can be a candidate: a: pods are left out";
+    assert_eq!(assigned.expect("a condition").message, message);
+}
+
+#[test]
 fn the_condition_names_members_whose_capacity_is_only_an_upper_bound() {
     let mut hub = pair();
     hub.member("b").is_capacity_soft = true;

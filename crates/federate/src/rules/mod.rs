@@ -247,8 +247,16 @@ fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
         let message = "no preference gives any member a priority".to_owned();
         return Some(("NoPriority", message));
     }
-    let message = "no member can be a candidate: check clusterAffinity, taints, and whether the workload exists in the members";
-    Some(("NoCandidate", message.to_owned()))
+    let trouble = fleet.members.iter().find_map(|state| {
+        let problem = state.member.problem.as_deref()?;
+        Some(format!("{}: {problem}", state.name()))
+    });
+    let advice = "check clusterAffinity, taints, and whether the workload exists in the members";
+    let message = format!(
+        "no member can be a candidate: {}",
+        trouble.as_deref().unwrap_or(advice)
+    );
+    Some(("NoCandidate", message))
 }
 
 /// Whether the affinity selects members, and no preference with a priority matches any of them.

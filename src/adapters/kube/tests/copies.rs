@@ -161,6 +161,29 @@ fn an_autoscaler_takes_more_in_a_controller_than_in_a_process_that_publishes_its
 }
 
 #[test]
+fn an_object_that_is_listed_again_as_it_was_stays_the_one_that_others_hold() {
+    let store: Store<EffectiveHorizontalPodAutoscaler> = Store::new(Resource::EHPA, &[None]);
+    store.apply(autoscaler("shop", 1, 100));
+    let held = store.get("shop", "of-1").unwrap();
+    store.replace(None, vec![autoscaler("shop", 1, 100)]);
+    assert!(Arc::ptr_eq(&held, &store.get("shop", "of-1").unwrap()));
+    store.replace(None, vec![autoscaler("shop", 1, 200)]);
+    assert!(!Arc::ptr_eq(&held, &store.get("shop", "of-1").unwrap()));
+}
+
+#[test]
+fn a_pod_is_too_large_by_its_labels_and_not_by_its_annotations() {
+    let text = |place: &str| {
+        let texts = json!({"a": "x".repeat(300 << 10)});
+        let metadata = json!({"namespace": "shop", "name": "web", (place): texts});
+        json!({"metadata": metadata, "spec": {"containers": []}}).to_string()
+    };
+    let value = |place| Entry::<StoredPod>::read(&text(place)).unwrap().value;
+    assert!(value("labels").unwrap_err().contains("256 KiB"));
+    assert!(value("annotations").is_ok());
+}
+
+#[test]
 fn an_object_is_too_large_by_what_is_kept_of_it() {
     let pods: Store<StoredPod> = Store::new(Resource::POD, &[None]);
     pods.apply(pod("shop", 1, 200 << 10));
