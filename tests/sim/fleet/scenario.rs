@@ -151,8 +151,8 @@ struct FleetScenario {
     connected: BTreeMap<&'static str, u64>,
     /// Members of which only the Secret is missing, each with how often a process had been started by then.
     secretless: BTreeMap<String, u64>,
-    /// Whether the nodes of the first member are full.
-    is_full: bool,
+    /// The second until which the nodes of the first member count as full.
+    full_until: u64,
     is_unlisted: bool,
     /// Whether some process does not see the hub as it is.
     is_stale: bool,
@@ -240,6 +240,9 @@ fn is_calm(seed: u64) -> bool {
 }
 
 /// What users do to the fleet.
+/// How long it takes until pods are ready in room that has become free: a sync, a write, and their start.
+const TAKEN: u64 = 30;
+
 fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
     let modes = if terms.direct {
         ["Delegated", "Direct"]
@@ -486,7 +489,7 @@ impl Scenario for FleetScenario {
             answers: BTreeMap::new(),
             connected: BTreeMap::new(),
             secretless: BTreeMap::new(),
-            is_full: false,
+            full_until: 0,
             is_unlisted: false,
             is_stale: false,
             restarted: (0, 0),
@@ -751,7 +754,7 @@ impl FleetScenario {
     /// How many pods the members can run of those that the fleet asks for; a budget that is static stays where it is.
     fn room(&self) -> u64 {
         let preferences = &self.terms.assignment["clusterAutoscalingPreference"];
-        match (self.is_full, self.terms.is_static) {
+        match (self.second < self.full_until, self.terms.is_static) {
             // More moves only when it has been pending for a while.
             _ if preferences[0]["elastic"] == true => MEMBERS[0].1,
             (false, false) => u64::MAX,
@@ -818,7 +821,11 @@ impl FleetScenario {
             }
             Edit::Full(is_full) => {
                 self.cluster.cordon(MEMBERS[0].0, *is_full);
-                self.is_full = *is_full;
+                self.full_until = if *is_full {
+                    u64::MAX
+                } else {
+                    self.second + TAKEN
+                };
             }
         }
         self.has_failed = self.has_left;

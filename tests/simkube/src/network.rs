@@ -27,7 +27,7 @@ use futures::future::pending;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf},
     runtime::Handle,
@@ -48,6 +48,8 @@ const BUFFER: usize = 64 << 10;
 const AHEAD: Duration = Duration::from_millis(160);
 /// When a client that is refused with 429 may ask again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// After which time the answer to a request may be nobody's: clients have deadlines of four seconds.
+const HEARD: SignedDuration = SignedDuration::from_secs(4);
 /// Larger requests are refused.
 const REQUEST_MAX: usize = 8 << 20;
 
@@ -449,6 +451,10 @@ impl Arrived {
             && let Some(latency) = self.link.latency()
         {
             let known = self.server.now() + latency;
+            // Who has given the request up does not hear it.
+            if known.duration_since(self.cable.sent()) > HEARD {
+                return response;
+            }
             let waits = (known, known + RETRY_AFTER);
             lock(&self.network.0.asked_to_wait).insert(self.asker(request), waits);
         }
