@@ -26,7 +26,6 @@ use crate::{
         members::{MemberRegistry, MemberSettings, Timeouts},
         prometheus::{Endpoints, MatchersError, QueryRules, RulesCache},
     },
-    api::validation::TargetRules,
     clock::Clock,
     config::{Config, KubeAccess, MetricsAuth},
     controller::{EffectiveController, FleetController, Setup, Shared},
@@ -38,9 +37,10 @@ use crate::{
     leadership::{self, Campaign, LEASE, Leadership},
     machine::Machine,
     page::{DecisionLog, Page},
-    ports::{Cluster as _, Fleet, MemberView, PAGE_AUDIENCE},
     telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
+use foretide_api::ports::{Cluster as _, Fleet, MemberView, PAGE_AUDIENCE};
+use foretide_api::validation::TargetRules;
 
 /// How often the health of the watches is published.
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);

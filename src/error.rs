@@ -1,18 +1,6 @@
-//! How an error and its causes are shown on one line, and where an error in YAML is.
+//! Errors on one line, and the place of an error in YAML.
 
-/// An error and its sources in one sentence. A source that the text before it repeats is left out.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let cause = inner.to_string();
-        if !text.ends_with(&cause) {
-            text = format!("{text}: {cause}");
-        }
-        source = inner.source();
-    }
-    text
-}
+pub(crate) use foretide_domain::words::chain;
 
 /// Where a text stops being what is expected of it, from 1, if that is known; and what is expected there, in words about
 /// the text and not about its parser.
@@ -164,25 +152,4 @@ fn not_yaml(error: &serde_saphyr::Error) -> String {
         .iter()
         .fold(first.to_owned(), |text, (from, to)| text.replace(from, to));
     format!("not valid YAML: {plain}{}", advice.unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot read the file{}", .repeats.then(|| format!(": {source}")).unwrap_or_default())]
-    struct Unreadable {
-        repeats: bool,
-        source: std::io::Error,
-    }
-
-    #[test]
-    fn a_cause_is_said_once() {
-        for repeats in [false, true] {
-            let source = std::io::Error::other("no such file");
-            let error = Unreadable { repeats, source };
-            assert_eq!(chain(&error), "cannot read the file: no such file");
-        }
-    }
 }

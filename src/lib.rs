@@ -3,7 +3,7 @@
 //! ```text
 //!              app
 //!               |
-//!   controller, forecaster, leadership, http, cli  ->  ports  <-  adapters
+//!   controller, forecaster, leadership, http, cli  ->  api::ports  <-  adapters
 //!               |                                        |
 //!               +------------>  domain  <----------------+
 //!                                 |
@@ -14,7 +14,6 @@
 //! to Prometheus. Start with [`controller`] for what happens, with [`foretide_domain`] for why.
 
 pub mod adapters;
-pub mod api;
 pub mod app;
 pub mod cli;
 pub mod clock;
@@ -30,7 +29,6 @@ pub mod machine;
 pub mod memory;
 mod open_files;
 pub mod page;
-pub mod ports;
 mod printable;
 mod shared_map;
 pub mod telemetry;

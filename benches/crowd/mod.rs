@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use foretide::{
-    api::validation,
-    page::{Autoscaler, Decided, DecisionLog, FleetStatus, Host, MetricRecord, Record, Status},
+use foretide::page::{
+    Autoscaler, Decided, DecisionLog, FleetStatus, Host, MetricRecord, Record, Status,
 };
+use foretide_api::validation;
 use foretide_crds::{
     DecisionStatus, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus,
     ProposalSource, ProposalStatus, WindowStatus,

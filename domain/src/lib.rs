@@ -34,7 +34,7 @@
 //! | [`forecast`], [`demand`], [`division`], [`lead_time`] | from a predicted demand to a count |
 //! | [`cron`] | when a cron window is open |
 //! | [`workload`], [`observation`], [`pod_names`] | the inputs: a validated spec, and what was read |
-//! | [`proposal`], [`condition`], [`words`] | the outputs, for people and for status |
+//! | [`proposal`], [`condition`], [`mod@words`] | the outputs, for people and for status |
 //! | [`quantity`], [`remembered`] | quantities of Kubernetes; times that survive a step of the clock |
 //! | [`sim`] | a workload on a virtual clock, over a recorded history |
 

@@ -81,6 +81,21 @@ pub fn span(length: SignedDuration) -> String {
     }
 }
 
+/// An error and its sources in one sentence. A source that the text before it repeats is left out.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let cause = inner.to_string();
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        source = inner.source();
+    }
+    text
+}
+
 /// Declares an enum once: its variants, all of them in order (`ALL`), and the word of each (`as_str`), which is the
 /// name of the variant unless another word follows it after `=`.
 #[macro_export]
@@ -110,6 +125,22 @@ macro_rules! words {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read the file{}", .repeats.then(|| format!(": {source}")).unwrap_or_default())]
+    struct Unreadable {
+        repeats: bool,
+        source: std::io::Error,
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        for repeats in [false, true] {
+            let source = std::io::Error::other("no such file");
+            let error = Unreadable { repeats, source };
+            assert_eq!(chain(&error), "cannot read the file: no such file");
+        }
+    }
 
     #[test]
     fn digits_are_grouped_by_three() {

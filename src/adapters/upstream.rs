@@ -12,12 +12,8 @@ use serde_json::Value;
 use tokio::{sync::Mutex, time::timeout};
 
 use super::api_server::{CallError, Calls, Connection, Limits, WriteGate, query, segment};
-use crate::{
-    clock::Monotonic,
-    error::chain,
-    machine::Machine,
-    ports::{UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings},
-};
+use crate::{clock::Monotonic, error::chain, machine::Machine};
+use foretide_api::ports::{UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings};
 
 /// How old the certificates may be that a connection is verified with.
 const READ_PERIOD: Duration = Duration::from_mins(1);

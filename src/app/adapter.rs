@@ -31,8 +31,8 @@ use crate::{
         metrics_api::{MetricApi, MetricSources},
     },
     machine::Machine,
-    ports::{CertificateSource, ClientCertificates, SelfManaged},
 };
+use foretide_api::ports::{CertificateSource, ClientCertificates, SelfManaged};
 
 /// Where an API server says whom it authenticates how.
 const AUTHORITIES: &str = "the ConfigMap kube-system/extension-apiserver-authentication";

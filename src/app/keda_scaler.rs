@@ -24,8 +24,8 @@ use crate::{
     config::KedaScalerConfig,
     http,
     machine::Machine,
-    ports::{Autoscalers, ClientCertificates},
 };
+use foretide_api::ports::{Autoscalers, ClientCertificates};
 
 /// Runs one KEDA scaler until `shutdown` completes.
 ///

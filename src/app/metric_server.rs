@@ -20,8 +20,8 @@ use crate::{
     config::KubeAccess,
     http::{self, TlsConfigs},
     machine::Machine,
-    ports::Autoscalers as _,
 };
+use foretide_api::ports::Autoscalers as _;
 
 /// What every server of metrics answers from.
 const AUTOSCALERS: &str = "EffectiveHorizontalPodAutoscalers";

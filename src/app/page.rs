@@ -14,9 +14,9 @@ use crate::{
     leadership::Leadership,
     machine::Machine,
     page::{Health, Host, MemberState, Page, api::SourceHealth},
-    ports::ServerHealth,
     telemetry::Telemetry,
 };
+use foretide_api::ports::ServerHealth;
 
 /// The longest that a watch that works receives nothing, in seconds.
 const WATCH_SILENCE: f64 = 60.0;

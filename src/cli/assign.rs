@@ -30,7 +30,7 @@ use super::{
     output::{CommandOutput, Failure, OutputFormat},
     validate::Accepted,
 };
-use crate::api::validation::FleetSpec;
+use foretide_api::validation::FleetSpec;
 
 pub(super) use self::{data::json, view::division};
 

@@ -10,8 +10,8 @@ use crate::{
     adapters::kube::{ConnectError, Connection},
     error::chain,
     machine::Machine,
-    ports::ClusterError,
 };
+use foretide_api::ports::ClusterError;
 
 /// Flags that select a cluster.
 #[derive(Debug, Clone, Default, clap::Args)]

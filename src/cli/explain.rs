@@ -33,14 +33,11 @@ use super::{
     output::{CommandOutput, Failure, Paint, Screen, TextFormat, wrapped},
     validate::is,
 };
-use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        status::is_healthy,
-        validation::{self, Invalid},
-    },
-    page::remedy,
-    printable,
+use crate::{page::remedy, printable};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    status::is_healthy,
+    validation::{self, Invalid},
 };
 
 pub use self::{

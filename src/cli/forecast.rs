@@ -18,7 +18,7 @@ use super::{
     plot::Plot,
     recording,
 };
-use crate::api::validation;
+use foretide_api::validation;
 
 /// The columns beside the picture, for its scale.
 const SCALE: usize = 12;

@@ -14,17 +14,17 @@ use tokio::runtime::Runtime;
 
 use super::{cluster::ReadCluster, context::Progress, output::Failure};
 use crate::{
-    api::{autoscaler::Autoscaler, validation},
     app,
     config::{Config, ConfigFile, ScopeArg},
     error::chain,
     forecaster::{HistorySource, minutes_are_usable},
     machine::Machine,
-    ports::{
-        Authorization, CredentialFiles, Demand, DemandQueries, HistoryError, HistoryQuery,
-        HistoryReader, HistoryServer, QUERY_ANNOTATION, Resolution,
-    },
 };
+use foretide_api::ports::{
+    Authorization, CredentialFiles, Demand, DemandQueries, HistoryError, HistoryQuery,
+    HistoryReader, HistoryServer, QUERY_ANNOTATION, Resolution,
+};
+use foretide_api::{autoscaler::Autoscaler, validation};
 
 /// The distance between two samples that are read.
 const STEP: SignedDuration = SignedDuration::from_mins(1);

@@ -25,7 +25,8 @@ use super::{
     template::{self, WorkloadTemplate},
     validate::{self, Accepted, Severity, Validator},
 };
-use crate::{api::autoscaler::Autoscaler, config::ScopeArg, error::chain, machine::Machine};
+use crate::{config::ScopeArg, error::chain, machine::Machine};
+use foretide_api::autoscaler::Autoscaler;
 
 /// Flags that all offline commands share.
 #[expect(

@@ -14,10 +14,8 @@ use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
 use super::output::Failure;
-use crate::{
-    api::autoscaler::Autoscaler,
-    error::{chain, yaml},
-};
+use crate::error::{chain, yaml};
+use foretide_api::autoscaler::Autoscaler;
 
 /// File name that stands for standard input.
 const STANDARD_INPUT: &str = "-";

@@ -39,7 +39,7 @@ use super::{
     template::WorkloadTemplate,
     validate::Accepted,
 };
-use crate::api::{
+use foretide_api::{
     autoscaler::Autoscaler,
     validation::{FleetSpec, MAX_REPLICAS},
 };

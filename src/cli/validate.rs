@@ -37,13 +37,13 @@ use super::{
     output::OutputFormat,
 };
 use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        validation::{self, FleetSpec, Invalid},
-    },
     app,
     config::ScopeArg,
     error::{TEMPLATE, is_template},
+};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    validation::{self, FleetSpec, Invalid},
 };
 
 /// The default sync period of the controller: how long an observation of a fleet is valid.

@@ -8,7 +8,7 @@ use super::{
     KubeAccess,
     metric_server::{MetricServerArgs, MetricServerConfigError, named, not_empty},
 };
-use crate::ports::{CertificateFiles, CertificateLifetimes, UpstreamSettings};
+use foretide_api::ports::{CertificateFiles, CertificateLifetimes, UpstreamSettings};
 
 /// Flags of `foretide adapter`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]

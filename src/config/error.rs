@@ -1,10 +1,8 @@
 //! Why a configuration cannot be used.
 
-use crate::{
-    api::validation::{InvalidCostLimit, InvalidTargetKind},
-    leadership::WRITE_TIME,
-    ports::ServerError,
-};
+use crate::leadership::WRITE_TIME;
+use foretide_api::ports::ServerError;
+use foretide_api::validation::{InvalidCostLimit, InvalidTargetKind};
 
 /// A flag with an invalid value.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::{
     args::Switch,
     metric_server::{MetricServerArgs, MetricServerConfigError, not_empty},
 };
-use crate::ports::{
+use foretide_api::ports::{
     CertificateFiles, CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged,
 };
 

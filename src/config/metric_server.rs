@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{KubeAccess, access::KubeArgs, args::Switch, distinct};
-use crate::ports::CertificateFiles;
+use foretide_api::ports::CertificateFiles;
 
 /// Flags of both servers; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]

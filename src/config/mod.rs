@@ -49,11 +49,9 @@ pub use self::{
     metric_server::{MetricServerArgs, MetricServerConfigError},
     servers::ServerSections,
 };
-use crate::{
-    api::validation::{CostLimits, TargetKind, TargetRules},
-    leadership::{Timing, WRITE_TIME},
-    ports::HistoryServer,
-};
+use crate::leadership::{Timing, WRITE_TIME};
+use foretide_api::ports::HistoryServer;
+use foretide_api::validation::{CostLimits, TargetKind, TargetRules};
 
 /// Who may read `/metrics`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use super::error::ConfigError;
-use crate::ports::{
+use foretide_api::ports::{
     Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryServer, Setting,
 };
 

@@ -1,7 +1,7 @@
 use clap::Parser;
 
 use super::{servers::ServerSections, *};
-use crate::ports::{
+use foretide_api::ports::{
     Authorization, CertificateFiles, CredentialFiles, CustomHeader, ServerError, Setting,
 };
 

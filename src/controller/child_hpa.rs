@@ -15,12 +15,10 @@ use jiff::SignedDuration;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    api::{
-        ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, is_part_of},
-        published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, label_value},
-    },
-    ports::HpaView,
+use foretide_api::ports::HpaView;
+use foretide_api::{
+    ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, is_part_of},
+    published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, label_value},
 };
 
 /// Annotation on an adopted HPA: UID of the object that adopted it.
@@ -453,7 +451,7 @@ pub(super) mod tests {
     use foretide_domain::{autoscale::published::Amounts, cron::Zone, workload::Mode};
 
     use super::*;
-    use crate::api::validation;
+    use foretide_api::validation;
 
     const UP: &str = r#"{"scaleUp": {"selectPolicy": "Disabled"}}"#;
 

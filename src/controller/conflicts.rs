@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use foretide_domain::api_group;
 
-use crate::api::autoscaler::Autoscaler;
+use foretide_api::autoscaler::Autoscaler;
 
 /// The other autoscalers that act on the same target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use super::{
     part::{Part, Permission},
     target::TargetState,
 };
-use crate::ports::{HpaView, KedaPause};
+use foretide_api::ports::{HpaView, KedaPause};
 
 /// What every decision of one sync is made with.
 #[derive(Debug, Clone, Copy)]

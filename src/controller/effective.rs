@@ -23,14 +23,12 @@ use super::{
     part::{Part, Permission},
     report::{self, Extras, Report, ReportState, Reporter},
 };
-use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        ownership::{Owner, OwnerKind},
-        validation::{self, Invalid, TargetRules},
-    },
-    clock::Monotonic,
-    ports::{Cluster, ClusterError, ListedAutoscalers},
+use crate::clock::Monotonic;
+use foretide_api::ports::{Cluster, ClusterError, ListedAutoscalers};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    ownership::{Owner, OwnerKind},
+    validation::{self, Invalid, TargetRules},
 };
 
 /// The autoscalers of one cluster.

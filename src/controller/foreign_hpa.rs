@@ -8,15 +8,13 @@ use foretide_domain::{api_group, hpa::MetricSpec};
 use serde_json::Value;
 
 use super::{observe::TargetObservation, part::Part};
-use crate::{
-    api::{
-        ownership::OwnerKind,
-        published::{
-            CRON_METRIC, KEDA_ADDRESS, KEDA_AUTOSCALER, KedaSource, POD_CPU_METRIC,
-            PREDICTION_METRIC, is_of_keda_trigger, keda_metric_name, label_value,
-        },
+use foretide_api::ports::HpaView;
+use foretide_api::{
+    ownership::OwnerKind,
+    published::{
+        CRON_METRIC, KEDA_ADDRESS, KEDA_AUTOSCALER, KedaSource, POD_CPU_METRIC, PREDICTION_METRIC,
+        is_of_keda_trigger, keda_metric_name, label_value,
     },
-    ports::HpaView,
 };
 
 /// KEDA's API group.
@@ -105,10 +103,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        controller::child_hpa::tests::{child, stored},
-        ports::ControllerRef,
-    };
+    use crate::controller::child_hpa::tests::{child, stored};
+    use foretide_api::ports::ControllerRef;
 
     fn hpa(api_version: &str, kind: &str, metrics: &Value) -> HpaView {
         let mut hpa = stored(&child(None));

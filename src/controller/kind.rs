@@ -21,14 +21,12 @@ use super::{
     report::{Report, ReportState, Reporter, Trouble},
     state::{KindState, ObjectState, StateCell, StateStore},
 };
-use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        ownership::{Owner, OwnerKind},
-        validation::Invalid,
-    },
-    clock::Monotonic,
-    ports::ObjectKey,
+use crate::clock::Monotonic;
+use foretide_api::ports::ObjectKey;
+use foretide_api::{
+    autoscaler::Autoscaler,
+    ownership::{Owner, OwnerKind},
+    validation::Invalid,
 };
 
 /// Autoscalers that are due at once.

@@ -41,14 +41,11 @@ use jiff::SignedDuration;
 
 use self::{effective::Effective, fleet::Federated, run::Controller};
 use crate::{
-    api::validation::TargetRules,
-    clock::Clock,
-    forecaster::forecasts::Forecasts,
-    leadership::Leadership,
-    page::DecisionLog,
-    ports::{Cluster, Fleet},
+    clock::Clock, forecaster::forecasts::Forecasts, leadership::Leadership, page::DecisionLog,
     telemetry::Telemetry,
 };
+use foretide_api::ports::{Cluster, Fleet};
+use foretide_api::validation::TargetRules;
 
 /// The settings of a controller.
 #[derive(Debug, Clone)]

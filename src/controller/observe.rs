@@ -31,10 +31,8 @@ use super::{
     part::Part,
     related_hpas::{NamespaceHpas, RelatedHpas},
 };
-use crate::{
-    forecaster::{SeriesKey, forecasts::Forecasts},
-    ports::{ClusterError, KedaPause, MetricQuery, ScaleView, Workloads},
-};
+use crate::forecaster::{SeriesKey, forecasts::Forecasts};
+use foretide_api::ports::{ClusterError, KedaPause, MetricQuery, ScaleView, Workloads};
 
 /// What was seen of one workload.
 #[derive(Debug, Clone)]

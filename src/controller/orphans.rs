@@ -12,11 +12,8 @@ use std::{
 use futures::{StreamExt, stream};
 
 use super::{apply::Writer, child_hpa};
-use crate::{
-    clock::Monotonic,
-    ports::{Cluster, HpaView},
-    telemetry::Telemetry,
-};
+use crate::{clock::Monotonic, telemetry::Telemetry};
+use foretide_api::ports::{Cluster, HpaView};
 
 /// How many are restored at once.
 const CONCURRENT_RESTORES: usize = 2;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foretide_domain::workload::Workload;
 
 use super::{child_hpa::ChildSpec, conflicts::TargetConflicts};
-use crate::api::{autoscaler::Autoscaler, ownership::Owner};
+use foretide_api::{autoscaler::Autoscaler, ownership::Owner};
 
 /// An autoscaler that is due, with what the spec in force means.
 #[derive(Debug)]

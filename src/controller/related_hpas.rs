@@ -8,10 +8,8 @@ use foretide_domain::{ScaleTarget, api_group};
 use serde_json::Value;
 
 use super::child_hpa::{MANAGER, adopted_by, created_for, is_unclaimed};
-use crate::{
-    api::ownership::{HUB, MANAGED_BY, Owner, OwnerKind},
-    ports::HpaView,
-};
+use foretide_api::ownership::{HUB, MANAGED_BY, Owner, OwnerKind};
+use foretide_api::ports::HpaView;
 
 /// The HPAs of a namespace, by what relates them to an autoscaler; equal ones in the order of their names.
 #[derive(Debug, Default)]
@@ -177,14 +175,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        api::ownership::FLEET_UID,
-        controller::child_hpa::{
-            ADOPTED_BY, ChildSpec, manifest,
-            tests::{bounds, child, ehpa, fleet, owner, stored},
-        },
-        ports::ControllerRef,
+    use crate::controller::child_hpa::{
+        ADOPTED_BY, ChildSpec, manifest,
+        tests::{bounds, child, ehpa, fleet, owner, stored},
     };
+    use foretide_api::ownership::FLEET_UID;
+    use foretide_api::ports::ControllerRef;
 
     #[test]
     fn an_hpa_belongs_to_its_controller_or_adopter_and_is_unclaimed_without_either() {

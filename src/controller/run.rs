@@ -23,11 +23,11 @@ use super::{
     work_queue::{Entry, WorkQueue},
 };
 use crate::{
-    api::autoscaler::Autoscaler,
     clock::{Clock, Monotonic},
     leadership::Leadership,
-    ports::{Cluster, ObjectKey},
 };
+use foretide_api::autoscaler::Autoscaler;
+use foretide_api::ports::{Cluster, ObjectKey};
 
 /// How often the loop checks whether the cluster has been listed for the first time, and whether it may act.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);

@@ -16,10 +16,8 @@ use super::{
     report::{ReportInput, ReportState},
     target::{StoredHistory, TargetState},
 };
-use crate::{
-    api::{autoscaler::Autoscaler, validation::Invalid},
-    clock::ClockReading,
-};
+use crate::clock::ClockReading;
+use foretide_api::{autoscaler::Autoscaler, validation::Invalid};
 
 /// The states of all objects of a kind, by UID.
 #[derive(Debug)]

@@ -21,11 +21,9 @@ use super::{
     report::{INVALID_SPEC, ReportState, Reporter, Reports, Trouble},
     state::InForce,
 };
-use crate::{
-    api::{autoscaler::Autoscaler, validation::Invalid},
-    clock::Clock,
-    ports::Cluster,
-};
+use crate::clock::Clock;
+use foretide_api::ports::Cluster;
+use foretide_api::{autoscaler::Autoscaler, validation::Invalid};
 
 /// What every sync of a kind works with.
 #[derive(Debug)]

@@ -20,7 +20,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{child_hpa::as_child, foreign_writes::ForeignWrites};
-use crate::{api::status::stored_source, ports::HpaView};
+use foretide_api::ports::HpaView;
+use foretide_api::status::stored_source;
 
 /// How long a count may come from a copy that is older than what an earlier process has stored: longer than any copy that
 /// is acted on is old.

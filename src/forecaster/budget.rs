@@ -14,11 +14,8 @@ use foretide_models::{Algorithm, SharedPrice, TradeOffs};
 use jiff::SignedDuration;
 
 use super::series_key::SeriesKey;
-use crate::{
-    api::validation::{self, CostLimits},
-    clock::Monotonic,
-    telemetry::BudgetGauges,
-};
+use crate::{clock::Monotonic, telemetry::BudgetGauges};
+use foretide_api::validation::{self, CostLimits};
 
 /// How long a price is kept while its namespace has the same series: the trade-offs are means of days.
 const PRICE_PERIOD: SignedDuration = SignedDuration::from_mins(5);

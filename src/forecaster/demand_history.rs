@@ -14,7 +14,7 @@ use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
 use super::series_key::SeriesKey;
-use crate::api::validation::WorkloadFacts;
+use foretide_api::validation::WorkloadFacts;
 
 /// Seconds in a minute.
 const MINUTE: i64 = 60;

@@ -27,7 +27,7 @@ use jiff::{SignedDuration, Timestamp};
 pub(super) use self::cache::Comparison;
 pub use self::cache::LiveMatch;
 use self::{cache::CachedSamples, sum::MemberSum};
-use crate::ports::{HistoryError, HistoryQuery, HistoryReader};
+use foretide_api::ports::{HistoryError, HistoryQuery, HistoryReader};
 
 /// Maximum number of points that one range query may return: the limit of Prometheus.
 const POINTS_PER_QUERY: i64 = 11_000;

@@ -19,7 +19,7 @@ use super::{
     demand_history::LiveMinutes,
     history::{LiveMatch, QueryPart, RangeQuery},
 };
-use crate::ports::{DemandQueries, Resolution};
+use foretide_api::ports::{DemandQueries, Resolution};
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 /// How long a query of minutes is not repeated that failed or was of no use.

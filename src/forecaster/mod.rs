@@ -58,17 +58,17 @@ use self::{
 };
 pub use self::{minutes::minutes_are_usable, request::refused_queries, series_key::SeriesKey};
 use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        ownership::OwnerKind,
-        validation::{self, CostLimits, TargetRules},
-    },
     clock::{ClockReading, Monotonic},
     error::chain,
     leadership::Leadership,
     machine::Machine,
-    ports::{Cluster, DemandQueries, HistoryReader},
     telemetry::Telemetry,
+};
+use foretide_api::ports::{Cluster, DemandQueries, HistoryReader};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    ownership::OwnerKind,
+    validation::{self, CostLimits, TargetRules},
 };
 
 /// The time between two passes.

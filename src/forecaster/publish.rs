@@ -35,13 +35,11 @@ use super::{
     series_key::SeriesKey,
     source::{ForecastSource, SourceSeries, autoscalers},
 };
-use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        ownership::{if_absent, is_part_of},
-        status::{condition, forecast_status, with_transition_times},
-    },
-    ports::Cluster,
+use foretide_api::ports::Cluster;
+use foretide_api::{
+    autoscaler::Autoscaler,
+    ownership::{if_absent, is_part_of},
+    status::{condition, forecast_status, with_transition_times},
 };
 
 /// Maximum number of samples that a status carries for one metric, so that objects stay small. Of more samples every

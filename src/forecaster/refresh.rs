@@ -16,7 +16,8 @@ use tokio::task::{AbortHandle, Id};
 use super::history::{CacheKey, RangeQuery};
 use super::refresher::{RefreshError, Refresher};
 use super::request::RefreshRequest;
-use crate::{api::validation::is_priced, clock::Monotonic};
+use crate::clock::Monotonic;
+use foretide_api::validation::is_priced;
 
 /// The wait after a failed query; it doubles up to the refresh period.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(15);
@@ -225,7 +226,7 @@ mod tests {
 
     use super::*;
     use crate::forecaster::request::tests::request;
-    use crate::ports::HistoryError;
+    use foretide_api::ports::HistoryError;
 
     const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 

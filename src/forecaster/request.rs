@@ -16,12 +16,10 @@ use jiff::SignedDuration;
 use super::history::QueryPart;
 use super::minutes::resolution;
 use super::source::{ForecastSource, SeriesScope, SourceSeries};
-use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        validation::{self, WorkloadFacts},
-    },
-    ports::{Demand, DemandQueries, QUERY_ANNOTATION, Resolution},
+use foretide_api::ports::{Demand, DemandQueries, QUERY_ANNOTATION, Resolution};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    validation::{self, WorkloadFacts},
 };
 
 /// Everything that a request is built from: equal inputs give an equal request.
@@ -164,7 +162,7 @@ pub(super) mod tests {
     use foretide_models::auto;
 
     use super::*;
-    use crate::ports::HistoryQuery;
+    use foretide_api::ports::HistoryQuery;
 
     pub(in crate::forecaster) fn part(text: &str) -> QueryPart {
         QueryPart {

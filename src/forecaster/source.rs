@@ -28,10 +28,8 @@ use super::{
     forecasts::Forecasts, history::QueryPart, memory::Claim, series_key::SeriesKey,
     shares::FleetMember,
 };
-use crate::{
-    api::{autoscaler::Autoscaler, ownership::owned_by, validation},
-    ports::{Cluster, Demand, DemandQueries, ListedAutoscalers, MemberSeries},
-};
+use foretide_api::ports::{Cluster, Demand, DemandQueries, ListedAutoscalers, MemberSeries};
+use foretide_api::{autoscaler::Autoscaler, ownership::owned_by, validation};
 
 /// An autoscaler with a prediction, in its last valid version.
 #[derive(Debug)]

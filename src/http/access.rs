@@ -14,10 +14,8 @@ use axum::{
 };
 
 use super::reviews::{Digest, FairReviews, ReviewLimits};
-use crate::{
-    clock::Clock,
-    ports::{Access, AccessReviewer, BearerToken, ClusterError, User},
-};
+use crate::clock::Clock;
+use foretide_api::ports::{Access, AccessReviewer, BearerToken, ClusterError, User};
 
 /// Of each peer. A review is two requests to the API server, which take milliseconds.
 const REVIEWS: ReviewLimits = ReviewLimits {

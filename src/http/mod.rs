@@ -48,7 +48,8 @@ pub use self::{
     serve::serve,
     tls::{PeerCertificates, PortLimits, TlsConfigs, serve_http2, serve_tls},
 };
-use crate::{clock::Clock, ports::AccessReviewer, telemetry::Telemetry};
+use crate::{clock::Clock, telemetry::Telemetry};
+use foretide_api::ports::AccessReviewer;
 
 /// The media type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -27,9 +27,9 @@ use crate::{
     clock::{Clock, Monotonic},
     error::chain,
     fair_slots::FairSlots,
-    ports::ClusterError,
     shared_map::SharedMap,
 };
+use foretide_api::ports::ClusterError;
 
 /// How long a result is used, as by the API servers of Kubernetes: repeated requests cost one review.
 const RESULT_LASTS: Duration = Duration::from_secs(10);

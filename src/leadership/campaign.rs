@@ -11,9 +11,9 @@ use super::{
 use crate::{
     clock::{Clock, Monotonic},
     error::chain,
-    ports::{ClusterError, LeaseStore},
     telemetry::Telemetry,
 };
+use foretide_api::ports::{ClusterError, LeaseStore};
 
 /// One process that stands for leader.
 #[derive(Debug)]

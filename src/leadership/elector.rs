@@ -14,10 +14,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::{
-    clock::Monotonic,
-    ports::{LeaseRecord, StoredLease},
-};
+use crate::clock::Monotonic;
+use foretide_api::ports::{LeaseRecord, StoredLease};
 
 /// How long others wait before they take a lease that was released; client-go writes the same.
 const RELEASED: Duration = Duration::from_secs(1);

@@ -10,12 +10,8 @@ use serde_json::Value;
 use tokio::{sync::oneshot, task::JoinHandle, time::advance};
 
 use super::*;
-use crate::{
-    clock::Monotonic,
-    machine::Machine,
-    ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease},
-    telemetry::Telemetry,
-};
+use crate::{clock::Monotonic, machine::Machine, telemetry::Telemetry};
+use foretide_api::ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease};
 
 /// A lease in memory; clones share it.
 #[derive(Debug, Clone, Default)]

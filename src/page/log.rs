@@ -19,7 +19,7 @@ use super::{
     record::{Decided, LastDecision, Latest, Record, Recorded},
     word,
 };
-use crate::api::{
+use foretide_api::{
     autoscaler::{Autoscaler, Status},
     ownership::OwnerKind,
 };

@@ -41,7 +41,7 @@ use self::{
     record::{Latest, Recorded},
     worth::WorthTable,
 };
-pub use crate::api::autoscaler::{Autoscaler, FleetStatus, Status};
+pub use foretide_api::autoscaler::{Autoscaler, FleetStatus, Status};
 
 /// Which namespaces a reader may see.
 #[derive(Clone, Debug, PartialEq, Eq)]

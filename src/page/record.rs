@@ -18,7 +18,7 @@ use super::{
     block::{Column, Expected, MetricRow},
     rows::Snapshot,
 };
-use crate::api::autoscaler::{Autoscaler, Status};
+use foretide_api::autoscaler::{Autoscaler, Status};
 
 /// A minute, in which a forecast is read at its end.
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);

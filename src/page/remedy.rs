@@ -374,7 +374,7 @@ impl Line {
             Self::Resume => on("scale", &format!("{target} --replicas=1")),
             Self::Adopt => on(
                 "annotate",
-                &format!("{object} {}=true", crate::api::ownership::ADOPT),
+                &format!("{object} {}=true", foretide_api::ownership::ADOPT),
             ),
             Self::CronNext => spec.crons.iter().flatten().next().map(cron_next),
             Self::Members => Some("foretide members list".to_owned()),

@@ -18,7 +18,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 
 use super::*;
-use crate::api::{
+use foretide_api::{
     autoscaler::{Autoscaler, Status},
     status::{condition, decided_condition, decision_status, window_status},
     validation,

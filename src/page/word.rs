@@ -14,7 +14,7 @@ use super::{
     api::Word,
     record::{Decided, LastDecision, needed},
 };
-use crate::api::autoscaler::Status;
+use foretide_api::autoscaler::Status;
 
 /// The reasons for which `Ready` is False although the autoscaler itself could act.
 const CONFLICTS: [&str; 2] = ["TargetConflict", "ExternalWriter"];

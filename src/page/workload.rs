@@ -12,7 +12,7 @@ use super::{
     record::{Latest, Recorded},
     remedy,
 };
-use crate::api::{
+use foretide_api::{
     autoscaler::Autoscaler,
     status::{is_healthy, stored_source},
 };

@@ -14,7 +14,7 @@ use prometheus_client::{
 };
 
 use super::Telemetry;
-use crate::ports::{CredentialExpiry, ServerHealth};
+use foretide_api::ports::{CredentialExpiry, ServerHealth};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabels {

@@ -13,8 +13,8 @@ use foretide::{
     clock::Clock,
     config::{KedaScalerConfig, KedaScalerTls, KubeAccess},
     machine::Machine,
-    ports::{CertificateFiles, CertificateLifetimes, ClientCertificates},
 };
+use foretide_api::ports::{CertificateFiles, CertificateLifetimes, ClientCertificates};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{

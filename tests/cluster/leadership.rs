@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, path::PathBuf};
 use foretide::{
     clock::Clock,
     config::{Config, KubeAccess},
-    ports::HistoryServer,
 };
+use foretide_api::ports::HistoryServer;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -15,15 +15,15 @@ use foretide::{
         kube::{Connection, KubeCluster, WriteGate},
         prometheus::{self, Endpoints, QueryRules},
     },
-    api::validation::{CostLimits, TargetRules},
     clock::Clock,
     forecaster::{
         Forecaster, ForecasterSetup, HistorySource, SeriesKey, demand_history::DemandSample,
         forecasts::Forecasts,
     },
     machine::Machine,
-    ports::HistoryServer,
 };
+use foretide_api::ports::HistoryServer;
+use foretide_api::validation::{CostLimits, TargetRules};
 use foretide_domain::cron::Zone;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;

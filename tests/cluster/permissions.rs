@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use foretide::{
     clock::Clock,
     config::{AdapterConfigSource, Config},
-    ports::HistoryServer,
 };
+use foretide_api::ports::HistoryServer;
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, Patch, PatchParams},

@@ -10,8 +10,8 @@ use foretide::{
     adapters::{certificates::Certificates, kube::Connection},
     clock::Clock,
     machine::Machine,
-    ports::{CertificateFiles, CertificateSource, ClientCertificates},
 };
+use foretide_api::ports::{CertificateFiles, CertificateSource, ClientCertificates};
 use rig::{Identity, Pki};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,

@@ -14,10 +14,10 @@ use foretide::{
     adapters::prometheus::{Endpoints, Prometheus},
     clock::Clock,
     machine::Machine,
-    ports::{
-        Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryError, HistoryQuery,
-        HistoryReader, HistoryServer, Setting,
-    },
+};
+use foretide_api::ports::{
+    Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryError, HistoryQuery,
+    HistoryReader, HistoryServer, Setting,
 };
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};

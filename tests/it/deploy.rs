@@ -155,7 +155,7 @@ fn the_policy_is_asked_about_every_object_that_scales_and_refuses() {
     let condition = spec["matchConditions"][0]["expression"].as_str().unwrap();
     for changed in [
         "object.spec != oldObject.spec",
-        foretide::api::ownership::ADOPT,
+        foretide_api::ownership::ADOPT,
     ] {
         assert!(condition.contains(changed), "{condition}");
     }
@@ -304,7 +304,7 @@ fn an_api_is_registered_for_our_service_and_trusts_only_the_bundle_that_the_adap
 
 #[test]
 fn viewers_and_the_hpa_controller_may_read_our_metrics_and_no_others() {
-    use foretide::api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
+    use foretide_api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
 
     let pods = format!("pods/{POD_CPU_METRIC}");
     let readers = [

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use foretide::api::published::{
+use foretide_api::published::{
     CRON_IDENTIFIER, CRON_METRIC, EHPA_UID_LABEL, POD_CPU_METRIC, PREDICTION_METRIC,
 };
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, Mode, ScaleStrategy};

@@ -8,18 +8,15 @@ use std::{
     time::Duration,
 };
 
-use foretide::{
-    api::{
-        autoscaler::{Autoscaler, Status as WireStatus},
-        ownership::OwnerKind,
-        validation::TargetRules,
-    },
-    clock::Clock,
-    controller::Setup,
-    ports::{
-        Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers,
-        Member, MetricQuery, ObjectKey, ScaleView, UnusableCopies, Workloads,
-    },
+use foretide::{clock::Clock, controller::Setup};
+use foretide_api::ports::{
+    Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers, Member,
+    MetricQuery, ObjectKey, ScaleView, UnusableCopies, Workloads,
+};
+use foretide_api::{
+    autoscaler::{Autoscaler, Status as WireStatus},
+    ownership::OwnerKind,
+    validation::TargetRules,
 };
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler as Ehpa, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use foretide::ports::{Fleet, MemberView};
+use foretide_api::ports::{Fleet, MemberView};
 use foretide_federate::{Health, Membership, Profile};
 use jiff::SignedDuration;
 use tokio::sync::Notify;

@@ -9,9 +9,9 @@ use foretide::{
     clock::Clock,
     controller::{FleetController, Setup, Shared},
     forecaster::{SeriesKey, forecasts::Forecasts, shares::FleetMember},
-    ports::KedaPause,
     telemetry::Telemetry,
 };
+use foretide_api::ports::KedaPause;
 use foretide_crds::{ClusterStatus, DeletionPolicy, FederatedHPA, FederatedHPAStatus};
 use foretide_federate::Health;
 use jiff::{SignedDuration, Timestamp};

@@ -1,12 +1,10 @@
 //! Reading an object never panics, whatever the object contains. Runs as a test here, and under a fuzzer with
 //! `cargo bolero test`.
 
-use foretide::{
-    adapters::prometheus::{
-        AdapterConfig, Metric, PromqlScope, WorkloadRef, adapter_config::QueryRequest,
-    },
-    api::validation,
+use foretide::adapters::prometheus::{
+    AdapterConfig, Metric, PromqlScope, WorkloadRef, adapter_config::QueryRequest,
 };
+use foretide_api::validation;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use foretide_domain::{Requirement, Selector, cron::Zone, hpa::Settings};
 use foretide_federate::Ledger;

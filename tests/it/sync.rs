@@ -542,7 +542,7 @@ async fn preview_deletes_the_child_despite_its_annotations_and_writes_no_scale()
         fake.state().millicores = 350;
         let mut world = World::new(fake);
         world.sync(0).await;
-        let annotate = |hpas: &mut std::collections::BTreeMap<_, foretide::ports::HpaView>| {
+        let annotate = |hpas: &mut std::collections::BTreeMap<_, foretide_api::ports::HpaView>| {
             hpas.get_mut("ehpa-web").unwrap().annotations = annotations;
         };
         annotate(&mut world.fake.state().hpas);

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use foretide::api::validation;
+use foretide_api::validation;
 use foretide_domain::{
     Labels, Reading, ReplicaBounds, Replicas, Requirement, Scale, Selector,
     cron::Zone,

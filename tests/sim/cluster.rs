@@ -19,7 +19,6 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use foretide::{
-    api::validation::{CostLimits, TargetRules},
     app,
     clock::Clock,
     config::{
@@ -28,9 +27,10 @@ use foretide::{
     },
     leadership::Timing,
     machine::{Dial, Machine, Stream},
-    ports::{Authorization, CertificateLifetimes, CredentialFiles, HistoryServer},
     telemetry::Telemetry,
 };
+use foretide_api::ports::{Authorization, CertificateLifetimes, CredentialFiles, HistoryServer};
+use foretide_api::validation::{CostLimits, TargetRules};
 use foretide_domain::{cron::Zone, hpa::Settings};
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};

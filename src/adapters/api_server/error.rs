@@ -5,14 +5,12 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use crate::{
-    adapters::{
-        breaker,
-        circuits::Open,
-        redact::{Redactor, truncate},
-    },
-    ports::ClusterError,
+use crate::adapters::{
+    breaker,
+    circuits::Open,
+    redact::{Redactor, truncate},
 };
+use foretide_api::ports::ClusterError;
 
 /// Why one request failed.
 #[derive(Debug, Clone, thiserror::Error)]

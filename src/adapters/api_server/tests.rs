@@ -18,8 +18,8 @@ use crate::{
     adapters::breaker,
     clock::{Clock, Monotonic},
     leadership::{Leadership, Token},
-    ports::ClusterError,
 };
+use foretide_api::ports::ClusterError;
 
 /// Limits without a pause before a retry.
 fn limits() -> Limits {

@@ -8,7 +8,7 @@ use std::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 
 use super::server_config::ServingPair;
-use crate::ports::CertificateFiles;
+use foretide_api::ports::CertificateFiles;
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]

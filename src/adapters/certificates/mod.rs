@@ -36,7 +36,9 @@ use crate::{
     adapters::kube::{ApiServices, Connection, Observed},
     clock::Clock,
     error::chain,
-    ports::{CertificateFiles, CertificateSource, ClientCertificates, ClusterError, SelfManaged},
+};
+use foretide_api::ports::{
+    CertificateFiles, CertificateSource, ClientCertificates, ClusterError, SelfManaged,
 };
 
 /// How often files are read.

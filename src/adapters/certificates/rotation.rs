@@ -17,7 +17,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::authority::{Authority, AuthorityCertificate, AuthorityError, Validity};
-use crate::ports::CertificateLifetimes;
+use foretide_api::ports::CertificateLifetimes;
 
 /// The authorities of one server, as its replicas share them.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -21,14 +21,12 @@ use super::{
     authority::{Authority, AuthorityCertificate},
     rotation::Authorities,
 };
-use crate::{
-    adapters::{
-        api_server::{Body, CallError, Calls, Limits, ObjectPath, Resource},
-        kube::{Connection, WriteGate, read},
-        redact::Redactor,
-    },
-    ports::ClusterError,
+use crate::adapters::{
+    api_server::{Body, CallError, Calls, Limits, ObjectPath, Resource},
+    kube::{Connection, WriteGate, read},
+    redact::Redactor,
 };
+use foretide_api::ports::ClusterError;
 
 const CURRENT: [&str; 2] = ["ca.crt", "ca.key"];
 const NEXT: [&str; 2] = ["next-ca.crt", "next-ca.key"];

@@ -17,10 +17,8 @@ use serde_json::{Value, json};
 use simkube::SimKube;
 
 use super::*;
-use crate::{
-    adapters::{api_server::fake::simulated_unless, kube::ServiceName},
-    ports::CertificateLifetimes,
-};
+use crate::adapters::{api_server::fake::simulated_unless, kube::ServiceName};
+use foretide_api::ports::CertificateLifetimes;
 
 const SECRET: &str = "/api/v1/namespaces/foretide-system/secrets/foretide-adapter-certificates";
 const GROUP_VERSIONS: [&str; 1] = ["external.metrics.k8s.io/v1beta1"];

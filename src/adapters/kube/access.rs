@@ -14,12 +14,12 @@ use k8s_openapi::api::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Connection, WriteGate};
-use crate::{
-    adapters::{
-        api_server::{Body, CallError, Calls, Limits, Resource},
-        redact::Redactor,
-    },
-    ports::{Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User},
+use crate::adapters::{
+    api_server::{Body, CallError, Calls, Limits, Resource},
+    redact::Redactor,
+};
+use foretide_api::ports::{
+    Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User,
 };
 
 /// The reviews of one API server.

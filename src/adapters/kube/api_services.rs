@@ -24,8 +24,8 @@ use crate::{
     adapters::api_server::{Body, CallError, Calls, Limits, Resource, segment},
     clock::Clock,
     error::chain,
-    ports::ClusterError,
 };
+use foretide_api::ports::ClusterError;
 
 /// How soon a registration that cannot be read is read again.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);

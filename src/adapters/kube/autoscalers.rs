@@ -12,7 +12,8 @@ use super::{
     store::Store,
     watch::{WatchTimeouts, Watched},
 };
-use crate::{adapters::api_server::Resource, ports::Autoscalers};
+use crate::adapters::api_server::Resource;
+use foretide_api::ports::Autoscalers;
 
 /// The autoscalers of one cluster, kept up to date by a watch.
 pub struct KubeAutoscalers {

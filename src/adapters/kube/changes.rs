@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::ports::ObjectKey;
+use foretide_api::ports::ObjectKey;
 
 /// The objects that were created or deleted, or whose spec or annotations changed.
 #[derive(Debug, Default)]

@@ -14,10 +14,8 @@ use super::{
     stored::Stored,
     watch::{WatchTimeouts, Watched},
 };
-use crate::{
-    adapters::api_server::Resource,
-    ports::{ClientAuthorities, RequestHeader},
-};
+use crate::adapters::api_server::Resource;
+use foretide_api::ports::{ClientAuthorities, RequestHeader};
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";

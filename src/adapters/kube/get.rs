@@ -8,10 +8,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{
-    adapters::api_server::{Connection, Discovery, Resource},
-    ports::ClusterError,
-};
+use crate::adapters::api_server::{Connection, Discovery, Resource};
+use foretide_api::ports::ClusterError;
 
 impl Connection {
     /// One autoscaler.

@@ -17,15 +17,13 @@ use super::{
     Hub, KubeCluster, Options, WatchReport, WatchTimeouts, Watched,
     writes::{self, StatusField},
 };
-use crate::{
-    adapters::api_server::{Connection, Limits, ObjectPath, Resource, WriteGate},
-    api::{
-        autoscaler::{Autoscaler, Status},
-        ownership::OwnerKind,
-    },
-    ports::{
-        Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey, UnusableCopies, Workloads,
-    },
+use crate::adapters::api_server::{Connection, Limits, ObjectPath, Resource, WriteGate};
+use foretide_api::ports::{
+    Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey, UnusableCopies, Workloads,
+};
+use foretide_api::{
+    autoscaler::{Autoscaler, Status},
+    ownership::OwnerKind,
 };
 
 impl KubeCluster<Hub> {

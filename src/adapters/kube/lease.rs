@@ -11,10 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Connection, WriteGate, read};
-use crate::{
-    adapters::api_server::{Body, CallError, Calls, Limits, ObjectPath, Resource},
-    ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease},
-};
+use crate::adapters::api_server::{Body, CallError, Calls, Limits, ObjectPath, Resource};
+use foretide_api::ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease};
 
 /// One lease of a cluster.
 pub struct KubeLease {

@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::{KubeCluster, MemberStores, Options, watch::Watched, writes};
 use crate::{
     adapters::api_server::{CallError, Connection},
-    api::ownership::FLEET_UID,
     clock::Contact,
-    ports::{ClusterError, Member},
 };
+use foretide_api::ownership::FLEET_UID;
+use foretide_api::ports::{ClusterError, Member};
 
 /// A member cluster of a fleet.
 pub type KubeMember = KubeCluster<MemberStores>;

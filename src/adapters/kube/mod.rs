@@ -1,5 +1,5 @@
-//! One Kubernetes cluster behind the ports [`Workloads`](crate::ports::Workloads), [`Cluster`](crate::ports::Cluster)
-//! and [`Member`](crate::ports::Member).
+//! One Kubernetes cluster behind the ports [`Workloads`](foretide_api::ports::Workloads), [`Cluster`](foretide_api::ports::Cluster)
+//! and [`Member`](foretide_api::ports::Member).
 //!
 //! ```text
 //! list and watch ──► watch.rs ──► store.rs ──► snapshots: workloads.rs (any cluster), hub.rs, member.rs
@@ -77,7 +77,7 @@ use super::{
     api_server::{Calls, Discovery, Limits, Resource},
     metrics_api::MetricsApi,
 };
-use crate::ports::{ClusterError, HpaView};
+use foretide_api::ports::{ClusterError, HpaView};
 
 /// A Kubernetes cluster: stores that watches keep up to date, and a client for everything else.
 ///

@@ -20,7 +20,7 @@ use super::{
     size::estimate,
     stored::Stored,
 };
-use crate::ports::{ControllerRef, HpaView, ScaleView};
+use foretide_api::ports::{ControllerRef, HpaView, ScaleView};
 
 /// A workload with a scale subresource.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,10 +6,8 @@ use serde::{Deserialize, de::IgnoredAny};
 use tokio::time::timeout;
 
 use super::{Connection, pods::phase};
-use crate::{
-    adapters::api_server::{CallError, Calls, Limits, Resource, WriteGate},
-    ports::{ClusterError, ListedPod, PodLister},
-};
+use crate::adapters::api_server::{CallError, Calls, Limits, Resource, WriteGate};
+use foretide_api::ports::{ClusterError, ListedPod, PodLister};
 
 /// How long a complete list may take: the request that it is for has twice as long.
 const DEADLINE: Duration = Duration::from_secs(5);

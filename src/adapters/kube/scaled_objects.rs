@@ -6,7 +6,7 @@ use foretide_domain::{ScaleTarget, api_group};
 use serde_json::Value;
 
 use super::stored::Stored;
-use crate::ports::KedaPause;
+use foretide_api::ports::KedaPause;
 
 /// Pauses at a count.
 const PAUSED_REPLICAS: &str = "autoscaling.keda.sh/paused-replicas";

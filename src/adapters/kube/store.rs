@@ -24,8 +24,8 @@ use crate::{
     adapters::api_server::{CallError, Resource},
     clock::Contact,
     memory::{Account, Item, Keeper},
-    ports::UnusableCopies,
 };
+use foretide_api::ports::UnusableCopies;
 
 /// Maximum size in memory of what is kept of an object, if it is not kept as it is.
 const KEPT_MAX: usize = 256 << 10;

@@ -40,8 +40,8 @@ use crate::{
     },
     clock::Clock,
     machine::Machine,
-    ports::UnusableCopies,
 };
+use foretide_api::ports::UnusableCopies;
 
 /// After this many failures in a row without progress, the kind is listed again.
 const FAILURES_BEFORE_RELIST: u32 = 3;

@@ -14,9 +14,9 @@ use serde_json::Value;
 use super::{
     KubeCluster, Role, pods::StoredPod, scaled_objects::StoredScaledObject, stored::Stored, writes,
 };
-use crate::{
-    adapters::api_server::{ObjectPath, Resource},
-    ports::{ClusterError, HpaView, KedaPause, MetricQuery, ScaleView, UnusableCopies, Workloads},
+use crate::adapters::api_server::{ObjectPath, Resource};
+use foretide_api::ports::{
+    ClusterError, HpaView, KedaPause, MetricQuery, ScaleView, UnusableCopies, Workloads,
 };
 
 impl<R: Role> Workloads for KubeCluster<R> {

@@ -18,10 +18,8 @@ use k8s_openapi::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{
-    adapters::api_server::{Body, CallError, Calls, ObjectPath, Resource, query},
-    ports::{ClusterError, EventNote, ScaleView},
-};
+use crate::adapters::api_server::{Body, CallError, Calls, ObjectPath, Resource, query};
+use foretide_api::ports::{ClusterError, EventNote, ScaleView};
 
 /// Field manager of what we write, and controller of the events we create.
 const MANAGER: &str = "foretide";

@@ -28,8 +28,8 @@ use crate::{
         kube::Changes,
     },
     machine::Machine,
-    ports::ClusterError,
 };
+use foretide_api::ports::ClusterError;
 
 /// Field manager of the objects that the commands apply.
 const MANAGER: &str = "foretide-members";

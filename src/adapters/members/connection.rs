@@ -28,8 +28,8 @@ use crate::{
         kube::{KubeMember, MAX_STALENESS},
     },
     clock::{Clock, Contact},
-    ports::Workloads as _,
 };
+use foretide_api::ports::Workloads as _;
 
 /// How long a member may be silent before it counts as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

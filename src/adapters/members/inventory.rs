@@ -24,13 +24,11 @@ use super::{
     secret::{MemberInfo, MemberSecret},
     settings::MemberSettings,
 };
-use crate::{
-    adapters::{
-        api_server::{CallError, Calls, Connection, Discovery, Resource, query},
-        kube::{Changes, Entry, Store, Stored, WatchReport, WatchTimeouts, Watched, read},
-    },
-    ports::ClusterError,
+use crate::adapters::{
+    api_server::{CallError, Calls, Connection, Discovery, Resource, query},
+    kube::{Changes, Entry, Store, Stored, WatchReport, WatchTimeouts, Watched, read},
 };
+use foretide_api::ports::ClusterError;
 
 /// How often discovery is repeated on a hub without `ClusterProfile`s.
 const DISCOVERY_PERIOD: Duration = Duration::from_mins(1);

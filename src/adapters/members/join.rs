@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::admin::{AdminClient, describe};
 use super::{connection::UNAUTHORIZED, secret::LEAVING};
-use crate::{adapters::api_server::CallError, ports::ClusterError};
+use crate::adapters::api_server::CallError;
+use foretide_api::ports::ClusterError;
 
 /// A failed [`AdminClient::join`].
 #[derive(Debug, Clone, PartialEq)]

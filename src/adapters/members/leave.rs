@@ -11,11 +11,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{admin::AdminClient, secret::LEAVING};
-use crate::{
-    adapters::api_server::{Body, Resource},
-    api::status::stored_ledger,
-    ports::ClusterError,
-};
+use crate::adapters::api_server::{Body, Resource};
+use foretide_api::ports::ClusterError;
+use foretide_api::status::stored_ledger;
 
 /// Field manager of the annotation. Not that of the other commands: an apply removes what its manager leaves out.
 const MANAGER: &str = "foretide-members-remove";

@@ -1,4 +1,4 @@
-//! The member clusters of a fleet, behind the port [`Fleet`](crate::ports::Fleet).
+//! The member clusters of a fleet, behind the port [`Fleet`](foretide_api::ports::Fleet).
 //!
 //! Members are listed in the hub by Secrets of one namespace, each with a kubeconfig, and by `ClusterProfile`s. Every
 //! member has its own client, stores, backoff and limits, so that a slow one does not delay the others. Which member

@@ -42,8 +42,8 @@ use crate::{
     },
     clock::{Clock, ClockReading},
     error::chain,
-    ports::{Fleet, MemberView},
 };
+use foretide_api::ports::{Fleet, MemberView};
 
 /// How often a pending connection is checked.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);

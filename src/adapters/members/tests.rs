@@ -18,16 +18,14 @@ use super::{
     connect::secrets_of,
     sample::{base64, kubeconfig},
 };
-use crate::{
-    adapters::{
-        api_server::{
-            Connection,
-            fake::{FakeServer, Reply, Sent},
-        },
-        kube::KubeMember,
+use crate::adapters::{
+    api_server::{
+        Connection,
+        fake::{FakeServer, Reply, Sent},
     },
-    ports::{Fleet, Member as _, MemberView},
+    kube::KubeMember,
 };
+use foretide_api::ports::{Fleet, Member as _, MemberView};
 
 fn settings() -> MemberSettings {
     MemberSettings {

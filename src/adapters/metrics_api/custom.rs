@@ -14,10 +14,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, GroupVersionForDi
 use serde::Deserialize;
 
 use super::{Amount, DEFAULT_WINDOW, MetricsApi, non_empty};
-use crate::{
-    adapters::api_server::{CallError, query, root, segment},
-    ports::MetricQuery,
-};
+use crate::adapters::api_server::{CallError, query, root, segment};
+use foretide_api::ports::MetricQuery;
 
 const GROUP: &str = "custom.metrics.k8s.io";
 /// Supported versions, the best first.

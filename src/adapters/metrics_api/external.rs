@@ -5,10 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::{Amount, MetricsApi, non_empty};
-use crate::{
-    adapters::api_server::{CallError, query, root, segment},
-    ports::MetricQuery,
-};
+use crate::adapters::api_server::{CallError, query, root, segment};
+use foretide_api::ports::MetricQuery;
 
 #[derive(Deserialize)]
 struct ValueList {

@@ -10,13 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::MetricsApi;
-use crate::{
-    adapters::api_server::{
-        Calls, Discovery, Limits,
-        fake::{FakeServer, Reply, Sent},
-    },
-    ports::MetricQuery,
+use crate::adapters::api_server::{
+    Calls, Discovery, Limits,
+    fake::{FakeServer, Reply, Sent},
 };
+use foretide_api::ports::MetricQuery;
 
 /// The time of the API server, by its own responses.
 const NOW: &str = "Thu, 01 Jan 2026 00:01:00 GMT";

@@ -16,8 +16,8 @@ use super::session::{Session, Sessions};
 use super::tls;
 use crate::adapters::{circuits::Circuits, redact::Redactor};
 use crate::error::chain;
-use crate::ports::{HistoryError, HistoryQuery, HistoryServer, ServerHealth};
 use crate::{clock::Clock, machine::Machine};
+use foretide_api::ports::{HistoryError, HistoryQuery, HistoryServer, ServerHealth};
 
 /// A query returns one series, of 11,000 samples at most, and as many again from a server that ignores the step.
 const LIMITS: ResponseLimits = ResponseLimits {

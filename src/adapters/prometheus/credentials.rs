@@ -17,7 +17,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use crate::ports::{Authorization, CredentialExpiry, CredentialFiles, Setting};
+use foretide_api::ports::{Authorization, CredentialExpiry, CredentialFiles, Setting};
 
 /// The largest file that is read: several times the CA bundle of a distribution.
 const FILE_MAX: u64 = 4 * 1024 * 1024;

@@ -16,9 +16,9 @@ use super::{
     resolution::resolution,
     scope::{self, PromqlScope, admit},
 };
-use crate::{
-    error::chain,
-    ports::{Demand, DemandQueries, HistoryQuery, MemberSeries, QUERY_ANNOTATION, Resolution},
+use crate::error::chain;
+use foretide_api::ports::{
+    Demand, DemandQueries, HistoryQuery, MemberSeries, QUERY_ANNOTATION, Resolution,
 };
 
 /// How history queries are made.

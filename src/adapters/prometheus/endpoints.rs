@@ -10,7 +10,7 @@ use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
 use super::client::Prometheus;
-use crate::ports::{HistoryError, HistoryQuery, HistoryReader, ServerHealth};
+use foretide_api::ports::{HistoryError, HistoryQuery, HistoryReader, ServerHealth};
 
 /// The clients of all configured servers.
 #[derive(Debug, Clone, Default)]
@@ -97,7 +97,8 @@ impl HistoryReader for Endpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{machine::Machine, ports::HistoryServer};
+    use crate::machine::Machine;
+    use foretide_api::ports::HistoryServer;
 
     #[test]
     fn an_unknown_endpoint_is_an_error_that_names_it() {

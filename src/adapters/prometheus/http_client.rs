@@ -32,10 +32,8 @@ use tower::{BoxError, Service};
 use url::{Url, form_urlencoded};
 
 use super::tls;
-use crate::{
-    machine::{Connector, Machine, Stream},
-    ports::CredentialExpiry,
-};
+use crate::machine::{Connector, Machine, Stream};
+use foretide_api::ports::CredentialExpiry;
 
 /// The largest body that is read, before and after decompression: several times the 11,000 samples that one request may
 /// ask for.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use promql_parser::parser::{Call, Expr, MatrixSelector, VectorSelector};
 
 use super::{promql::Query, scope};
-use crate::ports::Resolution;
+use foretide_api::ports::Resolution;
 
 const MINUTE: Duration = Duration::from_mins(1);
 /// Aggregations whose result is of the same minute as what they aggregate.

@@ -13,7 +13,7 @@ use rustls::{
 use x509_parser::parse_x509_certificate;
 
 use super::credentials::{CredentialError, Credentials, Pem};
-use crate::ports::{CredentialExpiry, CredentialFiles};
+use foretide_api::ports::{CredentialExpiry, CredentialFiles};
 
 /// The TLS settings for these credentials; `encrypted` says whether they are needed at all.
 ///

@@ -13,8 +13,8 @@ use crate::{
     adapters::api_server::{Body, CallError, Calls, Connection, segment},
     clock::{Clock, Monotonic},
     error::chain,
-    ports::PAGE_AUDIENCE,
 };
+use foretide_api::ports::PAGE_AUDIENCE;
 
 /// How long a token is valid. The API server may make it shorter or longer.
 const LIFETIME: Duration = Duration::from_hours(1);

@@ -15,7 +15,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use crate::{
-    api::validation::duration,
     cli::{
         API_VERSION,
         manifest::{self, Document},
@@ -23,6 +22,7 @@ use crate::{
     },
     error::{chain, yaml},
 };
+use foretide_api::validation::duration;
 
 /// `kind` of the file.
 pub(in crate::cli) const KIND: &str = "Clusters";

@@ -5,7 +5,7 @@ use foretide_federate::Member;
 use serde_json::{Value, json};
 
 use super::{Assignment, view::ordered};
-use crate::api::status::ledger_status;
+use foretide_api::status::ledger_status;
 
 /// The body of the JSON document; `--after` reads it back.
 pub(in crate::cli) fn json(assignment: &Assignment) -> Value {

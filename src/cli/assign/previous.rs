@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::{
-    api::status::stored_ledger,
     cli::{manifest, output::Failure},
     error::chain,
 };
+use foretide_api::status::stored_ledger;
 
 /// A previous assignment.
 #[derive(Debug)]

@@ -9,13 +9,11 @@ use foretide_domain::{
 use foretide_federate::{AssignmentKind, Member, MemberDecision, Total};
 
 use super::{Assignment, NamedFleet, budgets::budgets};
-use crate::{
-    api::status::is_healthy,
-    cli::{
-        decision::clock,
-        output::{Paint, Screen, Side, dash, decimal, wrapped},
-    },
+use crate::cli::{
+    decision::clock,
+    output::{Paint, Screen, Side, dash, decimal, wrapped},
 };
+use foretide_api::status::is_healthy;
 
 /// The report as text.
 pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {

@@ -18,7 +18,6 @@ use super::{
     setup::parse_start_up, view,
 };
 use crate::{
-    api::autoscaler::Autoscaler,
     cli::{
         context::CommandContext,
         history::parse_duration,
@@ -31,6 +30,7 @@ use crate::{
     error::chain,
     page::api::{Changes, Experiment, NamedText},
 };
+use foretide_api::autoscaler::Autoscaler;
 
 const MIB: usize = 1 << 20;
 /// How large the histories may be together, in bytes: 500 days of minutes of a metric, in RFC 3339.

@@ -15,19 +15,17 @@ use foretide_domain::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::{BacktestArgs, Baseline, Failure};
-use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        validation::{self, WorkloadFacts},
-    },
-    cli::{
-        cluster,
-        context::{CommandContext, Progress},
-        history::{Reading, parse_duration},
-        inputs::{self, AutoscalerWorkload, History, requests_unknown},
-        manifest,
-        template::{TemplateSource, WorkloadTemplate},
-    },
+use crate::cli::{
+    cluster,
+    context::{CommandContext, Progress},
+    history::{Reading, parse_duration},
+    inputs::{self, AutoscalerWorkload, History, requests_unknown},
+    manifest,
+    template::{TemplateSource, WorkloadTemplate},
+};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    validation::{self, WorkloadFacts},
 };
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);

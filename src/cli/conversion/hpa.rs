@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{Converted, Unconvertible, object, origin};
-use crate::{api::ownership::ADOPT, ports::QUERY_ANNOTATION};
+use foretide_api::ownership::ADOPT;
+use foretide_api::ports::QUERY_ANNOTATION;
 
 /// Where the conversion of autoscaling/v2 to v1 keeps metrics other than cpu.
 const V1_METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";

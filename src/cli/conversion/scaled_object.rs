@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Converted, Unconvertible, object, origin};
-use crate::ports::QUERY_ANNOTATION;
+use foretide_api::ports::QUERY_ANNOTATION;
 
 /// The label by which KEDA tells the metrics of its objects apart.
 const KEDA_LABEL: &str = "scaledobject.keda.sh/name";

@@ -26,11 +26,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use self::{fleet::FleetRun, workloads::Workloads};
 use crate::{
-    api::status::{decided_condition, decision_status, window_status, with_transition_times},
     cli::{context::CommandContext, output::Failure},
     clock::Clock,
     page::api::SourceHealth,
     page::{DecisionLog, Health, Host, MemberState, Page},
+};
+use foretide_api::status::{
+    decided_condition, decision_status, window_status, with_transition_times,
 };
 
 /// When the replay ends and the simulation goes on: a Tuesday, 10 March 2026, 08:50 UTC.

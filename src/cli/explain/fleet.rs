@@ -9,13 +9,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{Explanation, body, heading};
-use crate::{
-    api::{autoscaler::Autoscaler, validation},
-    cli::{
-        decision::clock,
-        output::{CommandOutput, Paint, Screen, Side, wrapped},
-    },
+use crate::cli::{
+    decision::clock,
+    output::{CommandOutput, Paint, Screen, Side, wrapped},
 };
+use foretide_api::{autoscaler::Autoscaler, validation};
 
 /// A cluster that was observed longer before the decision than this counts as stale.
 const STALE: SignedDuration = SignedDuration::from_mins(1);

@@ -11,7 +11,6 @@ use std::{
 use super::{ExplainArgs, explained, table};
 use crate::{
     adapters::kube::Connection,
-    api::autoscaler::Autoscaler,
     cli::{
         cluster::{runtime, unconnected},
         context::CommandContext,
@@ -20,8 +19,9 @@ use crate::{
     },
     error::chain,
     machine::Machine,
-    ports::ClusterError,
 };
+use foretide_api::autoscaler::Autoscaler;
+use foretide_api::ports::ClusterError;
 
 /// How often a watched object is read.
 const PERIOD: Duration = Duration::from_secs(2);

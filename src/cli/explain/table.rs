@@ -4,13 +4,13 @@ use foretide_crds::ReplicaChangeStatus;
 
 use super::body;
 use crate::{
-    api::autoscaler::Autoscaler,
     cli::{
         decision::clock,
         output::{CommandOutput, Paint, Screen, Side, TextFormat, wrapped},
     },
     printable,
 };
+use foretide_api::autoscaler::Autoscaler;
 
 /// The autoscalers of a list.
 pub(super) fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> CommandOutput {

@@ -19,8 +19,8 @@ use crate::{
     cli::output::{CommandOutput, Failure},
     error::chain,
     machine::Machine,
-    ports::ClusterError,
 };
+use foretide_api::ports::ClusterError;
 
 /// Arguments of `foretide members add`.
 #[derive(Debug, Clone, clap::Args)]

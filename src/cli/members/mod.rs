@@ -23,8 +23,8 @@ use crate::{
     config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label},
     error::chain,
     machine::Machine,
-    ports::ClusterError,
 };
+use foretide_api::ports::ClusterError;
 
 /// Namespace of the controller, and of the hub's account in a member.
 pub(super) const NAMESPACE: &str = "foretide-system";

@@ -13,14 +13,12 @@ use foretide_domain::{
 use foretide_federate::{AssignmentKind, Member, Total};
 
 use super::PlanArgs;
-use crate::{
-    api::validation::FleetSpec,
-    cli::{
-        assign::{self, Assignment, NamedFleet, clusters::Clusters},
-        output::Failure,
-        validate::Accepted,
-    },
+use crate::cli::{
+    assign::{self, Assignment, NamedFleet, clusters::Clusters},
+    output::Failure,
+    validate::Accepted,
 };
+use foretide_api::validation::FleetSpec;
 
 /// A fleet to be planned.
 pub(super) struct FleetPlan {
@@ -156,7 +154,7 @@ fn share(members: &mut [Member], demand: Option<f64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::validation;
+    use foretide_api::validation;
     use foretide_domain::{cron::Zone, hpa::MetricSpec};
     use jiff::{SignedDuration, Timestamp};
     use serde_json::json;

@@ -15,12 +15,10 @@ use foretide_domain::{
 use foretide_models::{Forecast, Forecaster};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        validation::{self, WorkloadFacts},
-    },
-    cli::inputs::History,
+use crate::cli::inputs::History;
+use foretide_api::{
+    autoscaler::Autoscaler,
+    validation::{self, WorkloadFacts},
 };
 
 /// How far ahead a forecast is shown, if the prediction window is shorter.

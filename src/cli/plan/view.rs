@@ -12,15 +12,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{PlanReport, outlook::Outlook};
-use crate::{
-    api::status::{decision_status, window_status},
-    cli::{
-        assign,
-        decision::{self, Units, clock},
-        output::{Paint, Screen, Size, wrapped},
-        plot::Plot,
-    },
+use crate::cli::{
+    assign,
+    decision::{self, Units, clock},
+    output::{Paint, Screen, Size, wrapped},
+    plot::Plot,
 };
+use foretide_api::status::{decision_status, window_status};
 
 /// How much of the past is drawn.
 const PAST: SignedDuration = SignedDuration::from_hours(24);

@@ -6,7 +6,7 @@ use foretide_domain::{Replicas, workload::Mode};
 use foretide_federate::{AssignmentKind, Preference};
 
 use super::Severity;
-use crate::api::validation::FleetSpec;
+use foretide_api::validation::FleetSpec;
 
 /// Path of the assignment.
 const ASSIGNMENT: &str = "spec.federatedHPAAssignment";

@@ -18,9 +18,9 @@ use super::{
 };
 use crate::{
     controller::apply::{Effect, HpaChange, Writer},
-    ports::{ClusterError, Member},
     telemetry::{Telemetry, Write},
 };
+use foretide_api::ports::{ClusterError, Member};
 
 /// What members are written with.
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,8 @@ use super::{
     apply::MemberApplied, decide::WorkloadDecided, item::FleetItem, member_plan::MemberPlan,
     observe::FleetObservation,
 };
-use crate::{controller::report::LedgerIntent, ports::ClusterError};
+use crate::controller::report::LedgerIntent;
+use foretide_api::ports::ClusterError;
 
 /// What one sync decided about one fleet.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use foretide_federate::{Action, MemberDecision};
 
 use super::{apply::MemberApplied, decided::FleetDecided, state::MemberRecord};
-use crate::ports::EventNote;
+use foretide_api::ports::EventNote;
 
 /// The events of one sync.
 pub(super) fn events<M>(

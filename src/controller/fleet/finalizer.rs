@@ -19,11 +19,13 @@ use serde_json::{Value, json};
 
 use super::{decided::FleetDecided, member_plan::MemberPlan, observe::in_reach};
 use crate::{
-    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, OwnerKind},
     clock::Monotonic,
     controller::{apply::Writer, child_hpa},
-    ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
     telemetry::{Telemetry, Write},
+};
+use foretide_api::ownership::{DELETION_POLICY, FLEET_UID, HUB, OwnerKind};
+use foretide_api::ports::{
+    Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads,
 };
 
 /// Our finalizer.

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use foretide_crds::FederatedHPA;
 use foretide_domain::workload::Workload;
 
-use crate::{
-    api::validation::FleetSpec,
-    controller::{
-        child_hpa,
-        observe::TargetObservation,
-        part::{Part, WorkItem},
-    },
-    ports::{HpaView, Member, MemberView},
+use crate::controller::{
+    child_hpa,
+    observe::TargetObservation,
+    part::{Part, WorkItem},
 };
+use foretide_api::ports::{HpaView, Member, MemberView};
+use foretide_api::validation::FleetSpec;
 
 /// What a valid spec of a fleet means.
 #[derive(Debug)]

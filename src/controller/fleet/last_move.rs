@@ -7,7 +7,7 @@ use foretide_crds::ClusterStatus;
 use foretide_domain::{ReplicaBounds, Replicas};
 use foretide_federate::{MemberDecision, Reason};
 
-use crate::api::member_reason::MemberReason;
+use foretide_api::member_reason::MemberReason;
 
 /// Why one member was moved last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -26,8 +26,8 @@ use crate::{
         part::{Part, Permission},
     },
     forecaster::{SeriesKey, forecasts::Forecasts},
-    ports::HpaView,
 };
+use foretide_api::ports::HpaView;
 
 /// What is to be done in one member, in this order.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use super::{
     observe::{FleetObservation, MemberObservation, ObservedMember, Present},
     state::{FleetState, MemberRecord, ShapedMin},
 };
-use crate::{
-    controller::{child_hpa::as_child, observe::TargetObservation, related_hpas::RelatedHpas},
-    ports::KedaPause,
+use crate::controller::{
+    child_hpa::as_child, observe::TargetObservation, related_hpas::RelatedHpas,
 };
+use foretide_api::ports::KedaPause;
 
 /// Reads members for the rules.
 #[derive(Debug, Clone, Copy)]

@@ -22,8 +22,8 @@ use crate::{
         related_hpas::RelatedHpas,
     },
     forecaster::{SeriesKey, forecasts::Forecasts},
-    ports::{KedaPause, ScaleView},
 };
+use foretide_api::ports::{KedaPause, ScaleView};
 
 /// The members of a fleet that count, to be merged.
 #[derive(Debug, Clone, Copy)]

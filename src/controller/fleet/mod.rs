@@ -59,17 +59,13 @@ use super::{
     report::{LedgerIntent, Report, ReportState, Reporter, Trouble, unusable_copies},
     state::{ObjectState, StateCell},
 };
-use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        ownership::{Owner, OwnerKind},
-        status::stored_ledger,
-        validation::{self, Invalid},
-    },
-    clock::Monotonic,
-    forecaster::SeriesKey,
-    ports::{Cluster, ClusterError, Fleet},
-    telemetry::Write,
+use crate::{clock::Monotonic, forecaster::SeriesKey, telemetry::Write};
+use foretide_api::ports::{Cluster, ClusterError, Fleet};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    ownership::{Owner, OwnerKind},
+    status::stored_ledger,
+    validation::{self, Invalid},
 };
 
 /// The fleets whose objects are in one cluster, the hub.

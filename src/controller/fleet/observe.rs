@@ -28,8 +28,8 @@ use crate::{
         related_hpas::RelatedHpas,
     },
     forecaster::forecasts::Forecasts,
-    ports::{Cluster, ClusterError, Member, MemberView},
 };
+use foretide_api::ports::{Cluster, ClusterError, Member, MemberView};
 
 /// A due fleet, and the stored state of its members.
 #[derive(Debug)]

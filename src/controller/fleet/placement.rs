@@ -5,7 +5,7 @@ use foretide_federate::{Action, MemberDecision};
 use serde_json::Value;
 
 use super::{observe::MemberObservation, state::MemberRecord, template::Template};
-use crate::api::ownership;
+use foretide_api::ownership;
 
 /// A workload that is to be written to one member.
 #[derive(Debug, Clone, PartialEq)]

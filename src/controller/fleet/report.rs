@@ -16,18 +16,16 @@ use super::{
     observe::FleetObservation,
     state::{FleetState, MemberRecord, ShapedMin},
 };
-use crate::{
-    api::{
-        autoscaler::FleetStatus,
-        ownership::ADOPT,
-        status::{cluster_status, condition, decided_condition, ledger_status},
-    },
-    controller::{
-        apply::{Applied, Effect},
-        report::{Extras, Report, Reporter},
-        state::ObjectState,
-    },
-    ports::ClusterError,
+use crate::controller::{
+    apply::{Applied, Effect},
+    report::{Extras, Report, Reporter},
+    state::ObjectState,
+};
+use foretide_api::ports::ClusterError;
+use foretide_api::{
+    autoscaler::FleetStatus,
+    ownership::ADOPT,
+    status::{cluster_status, condition, decided_condition, ledger_status},
 };
 
 /// The report of one fleet after its decision was carried out, or not.

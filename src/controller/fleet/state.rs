@@ -14,14 +14,12 @@ use foretide_federate::{Health, Ledger, Member, Pods, Profile};
 use jiff::{SignedDuration, Timestamp};
 
 use super::last_move::LastMove;
-use crate::{
-    api::status::stored_ledger,
-    controller::{
-        foreign_writes::RecentWrites,
-        state::KindState,
-        target::{StoredHistory, TargetState},
-    },
+use crate::controller::{
+    foreign_writes::RecentWrites,
+    state::KindState,
+    target::{StoredHistory, TargetState},
 };
+use foretide_api::status::stored_ledger;
 
 /// The state of one fleet.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use crate::api::ownership::{FLEET_UID, MANAGED_BY};
+use foretide_api::ownership::{FLEET_UID, MANAGED_BY};
 
 /// Annotations that belong to the object that they are on.
 const OF_ONE_OBJECT: [&str; 2] = [

@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use crate::{clock::Monotonic, ports::EventNote};
+use crate::clock::Monotonic;
+use foretide_api::ports::EventNote;
 
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_mins(5);

@@ -15,7 +15,9 @@ use foretide_domain::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::{api::autoscaler::Autoscaler, controller::apply::Applied, ports::EventNote};
+use crate::controller::apply::Applied;
+use foretide_api::autoscaler::Autoscaler;
+use foretide_api::ports::EventNote;
 
 /// How many changes are kept.
 const MAX_CHANGES: usize = 10;

@@ -10,22 +10,20 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 
-use crate::{
-    api::{
-        autoscaler::Autoscaler,
-        ownership::ADOPT,
-        published::{CRON_METRIC, PREDICTION_METRIC},
-        status::{condition, decided_condition, with_transition_times},
-        validation::Invalid,
-    },
-    controller::{
-        apply::{Applied, HpaChange},
-        child_hpa::is_of_present_spec,
-        decide::Decided,
-        foreign_hpa::{reads_published_metrics, scaled_object, trigger_to_add},
-        part::Part,
-    },
-    ports::{ClusterError, HpaView, KedaPause},
+use crate::controller::{
+    apply::{Applied, HpaChange},
+    child_hpa::is_of_present_spec,
+    decide::Decided,
+    foreign_hpa::{reads_published_metrics, scaled_object, trigger_to_add},
+    part::Part,
+};
+use foretide_api::ports::{ClusterError, HpaView, KedaPause};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    ownership::ADOPT,
+    published::{CRON_METRIC, PREDICTION_METRIC},
+    status::{condition, decided_condition, with_transition_times},
+    validation::Invalid,
 };
 
 /// The reason of a spec that cannot be acted on.

@@ -4,11 +4,9 @@ use foretide_domain::{autoscale::ConditionKind, observation::Status, proposal::R
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::conditions::{self, INVALID_SPEC, TARGET_CONFLICT};
-use crate::{
-    api::validation::Invalid,
-    controller::apply::{Applied, Effect, HpaChange},
-    ports::EventNote,
-};
+use crate::controller::apply::{Applied, Effect, HpaChange};
+use foretide_api::ports::EventNote;
+use foretide_api::validation::Invalid;
 
 /// The event about a condition while that is False.
 pub(super) struct Warning {

@@ -11,7 +11,7 @@ use foretide_domain::proposal::Reason;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::api::{
+use foretide_api::{
     autoscaler::{FleetStatus, Status},
     member_reason::MemberReason,
     published::HEARTBEAT,

@@ -15,11 +15,11 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::{Report, written::NewStatus};
 use crate::{
-    api::autoscaler::Autoscaler,
-    ports::{Cluster, EventNote},
     shared_map::SharedMap,
     telemetry::{Telemetry, Write},
 };
+use foretide_api::autoscaler::Autoscaler;
+use foretide_api::ports::{Cluster, EventNote};
 
 /// How many objects are reported at once: as many as the client has slots for writes of one API group.
 const CONCURRENT_REPORTS: usize = 32;

@@ -3,13 +3,11 @@
 use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::{
-    api::status::{decision_status, window_status},
-    controller::{
-        apply::Applied,
-        target::{self, TargetState},
-    },
+use crate::controller::{
+    apply::Applied,
+    target::{self, TargetState},
 };
+use foretide_api::status::{decision_status, window_status};
 
 /// The status after a decision was carried out, or not.
 pub(super) fn status(

@@ -10,12 +10,10 @@ use foretide_crds::{FederatedHPA, Mode};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{StatusFingerprint, conditions};
-use crate::{
-    api::{
-        autoscaler::{Autoscaler, Status},
-        published::HEARTBEAT,
-    },
-    ports::{Cluster, ClusterError},
+use foretide_api::ports::{Cluster, ClusterError};
+use foretide_api::{
+    autoscaler::{Autoscaler, Status},
+    published::HEARTBEAT,
 };
 
 /// How long the stored status has to differ from the one that was written last, before that is written again: longer
@@ -264,7 +262,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::status::condition;
+    use foretide_api::status::condition;
 
     const START: Timestamp = Timestamp::UNIX_EPOCH;
 

@@ -7,7 +7,7 @@ use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{ReadContext, SampleGrid, TimeRange, samples::GridSamples};
-use crate::ports::HistoryError;
+use foretide_api::ports::HistoryError;
 
 /// How far before the newest sample a query starts, because samples may arrive late.
 const OVERLAP: SignedDuration = SignedDuration::from_mins(5);

@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{QueryPart, ReadContext, SampleGrid, TimeRange, cache::CachedSamples};
-use crate::ports::HistoryError;
+use foretide_api::ports::HistoryError;
 
 /// How far the newest sample of one member may be behind that of another.
 const MAX_LAG: SignedDuration = SignedDuration::from_mins(10);

@@ -22,9 +22,9 @@ use crate::{
     fair_slots::{FairSlots, Slot},
     forecaster::{ForecasterSetup, forecasts::Forecasts, source::ForecastSource},
     leadership::Leadership,
-    ports::{Cluster, ClusterError},
     telemetry::{Telemetry, Write},
 };
+use foretide_api::ports::{Cluster, ClusterError};
 
 /// How many objects are written at once, and as many more whose writes are slow.
 const CONCURRENT_WRITES: usize = 5;

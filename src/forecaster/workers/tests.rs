@@ -10,8 +10,8 @@ use crate::{
         RefreshRequest,
         tests::{part, request},
     },
-    ports::{HistoryQuery, Resolution},
 };
+use foretide_api::ports::{HistoryQuery, Resolution};
 
 /// Demand of one minute after another, of which every query has the same.
 struct Demand(fn(i64) -> f64);

@@ -9,7 +9,7 @@
 
 use axum::http::Method;
 
-use crate::ports::{Access, ResourceAccess};
+use foretide_api::ports::{Access, ResourceAccess};
 
 /// Subresources of a namespace itself; another name after a namespace is a resource in it.
 const OF_NAMESPACES: [&str; 2] = ["finalize", "status"];

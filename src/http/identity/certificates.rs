@@ -15,10 +15,8 @@ use rustls::{
 use x509_parser::{parse_x509_certificate, x509::X509Name};
 
 use super::headers;
-use crate::{
-    http::tls::PeerCertificates,
-    ports::{ClientAuthorities, RequestHeader, User},
-};
+use crate::http::tls::PeerCertificates;
+use foretide_api::ports::{ClientAuthorities, RequestHeader, User};
 
 /// What verifies client certificates.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::http::{HeaderMap, HeaderName};
 
 use super::attributes::percent_decoded;
-use crate::ports::{RequestHeader, User};
+use foretide_api::ports::{RequestHeader, User};
 
 /// How the names of such headers begin unless they are configured otherwise.
 const STANDARD_PREFIX: &str = "x-remote-";

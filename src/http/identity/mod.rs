@@ -37,10 +37,8 @@ use super::{
     reviews::{Digest, Reviews, Unreviewed},
     tls::PeerCertificates,
 };
-use crate::{
-    clock::Clock,
-    ports::{Access, AccessReviewer, ClientAuthorities, ResourceAccess, User},
-};
+use crate::clock::Clock;
+use foretide_api::ports::{Access, AccessReviewer, ClientAuthorities, ResourceAccess, User};
 
 /// How many reviews of tokens are in flight. A request with a token that is not known gets 429 beyond them: anyone can send
 /// such requests, and they must not wait.

@@ -16,10 +16,8 @@ use tokio::time::timeout;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::{
-    http::{metrics_api::protected, reviews::REVIEW_DEADLINE},
-    ports::{BearerToken, ClusterError, RequestHeader},
-};
+use crate::http::{metrics_api::protected, reviews::REVIEW_DEADLINE};
+use foretide_api::ports::{BearerToken, ClusterError, RequestHeader};
 
 const PODS: &str =
     "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/%2A/crane_pod_cpu_usage";

@@ -47,7 +47,8 @@ use super::{
     quota::{Exhausted, Limits, Quota},
     tls::PortLimits,
 };
-use crate::{clock::Clock, ports::Autoscalers};
+use crate::clock::Clock;
+use foretide_api::ports::Autoscalers;
 
 /// The messages of `proto/externalscaler.proto`.
 #[allow(

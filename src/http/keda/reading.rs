@@ -15,7 +15,7 @@ use super::{
     proto::{MetricSpec, MetricValue},
     trigger::{InvalidTrigger, Trigger},
 };
-use crate::api::published::{KedaSource, Published, Unpublished, keda_metric_name};
+use foretide_api::published::{KedaSource, Published, Unpublished, keda_metric_name};
 
 const NANO: i128 = 1_000_000_000;
 /// KEDA rounds targets to thousandths, and Kubernetes refuses a target of zero.

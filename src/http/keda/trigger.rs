@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::proto::ScaledObjectRef;
-use crate::api::published::{KEDA_AUTOSCALER, KedaSource};
+use foretide_api::published::{KEDA_AUTOSCALER, KedaSource};
 
 const SOURCE: &str = "source";
 const METRIC: &str = "metric";

@@ -12,11 +12,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{seconds, shares::shares, target::labels};
-use crate::{
-    api::published::{EHPA_UID_LABEL, POD_CPU_METRIC, Published},
-    http::failure::Failure,
-    ports::ListedPod,
-};
+use crate::http::failure::Failure;
+use foretide_api::ports::ListedPod;
+use foretide_api::published::{EHPA_UID_LABEL, POD_CPU_METRIC, Published};
 
 /// The metric whose forecast is divided.
 const IDENTIFIER: &str = "resource.cpu";

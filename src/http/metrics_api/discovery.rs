@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
+use foretide_api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
 
 /// One of the metric APIs that are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,10 +8,8 @@ use super::{
     seconds,
     target::{RESOURCE_IDENTIFIER, TARGET_KIND, TARGET_NAME, TARGET_NAMESPACE, TargetSelector},
 };
-use crate::{
-    api::published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, Published},
-    http::failure::Failure,
-};
+use crate::http::failure::Failure;
+use foretide_api::published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, Published};
 
 /// Our external metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,12 +21,9 @@ use super::{
     pass_through,
     target::{TargetSelector, by_uid},
 };
-use crate::{
-    api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC},
-    error::chain,
-    http::failure::Failure,
-    ports::{Autoscalers, PodLister, UpstreamAdapter},
-};
+use crate::{error::chain, http::failure::Failure};
+use foretide_api::ports::{Autoscalers, PodLister, UpstreamAdapter};
+use foretide_api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
 
 type Answer = Result<Json<Value>, Failure>;
 type Sources<A, P, U> = State<Arc<MetricSources<A, P, U>>>;

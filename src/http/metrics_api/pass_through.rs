@@ -8,10 +8,8 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use serde_json::Value;
 
-use crate::{
-    http::failure::Failure,
-    ports::{UpstreamAdapter, UpstreamError, UpstreamRequest},
-};
+use crate::http::failure::Failure;
+use foretide_api::ports::{UpstreamAdapter, UpstreamError, UpstreamRequest};
 
 /// How long the other adapter may take for a metric: less than the whole request has.
 const METRIC_DEADLINE: Duration = Duration::from_secs(8);

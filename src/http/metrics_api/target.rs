@@ -9,7 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, Mode};
 use foretide_domain::{Requirement, Selector};
 
-use crate::{api::published::label_value, http::failure::Failure};
+use crate::http::failure::Failure;
+use foretide_api::published::label_value;
 
 pub(super) const TARGET_KIND: &str = "targetKind";
 pub(super) const TARGET_NAME: &str = "targetName";

@@ -11,10 +11,8 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::{
-    http::keda::tests::Fake,
-    ports::{ClusterError, ListedPod, UpstreamError, UpstreamRequest},
-};
+use crate::http::keda::tests::Fake;
+use foretide_api::ports::{ClusterError, ListedPod, UpstreamError, UpstreamRequest};
 
 const NOW: &str = "2026-03-01T10:00:00Z";
 /// The time of the decision: every replica gives the same.

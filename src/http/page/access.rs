@@ -27,8 +27,8 @@ use crate::{
         reviews::{Digest, FairReviews, ReviewLimits},
     },
     page::Visible,
-    ports::{Access, AccessReviewer, ClusterError, ResourceAccess, User},
 };
+use foretide_api::ports::{Access, AccessReviewer, ClusterError, ResourceAccess, User};
 
 /// Group and resource of the kinds of autoscalers.
 const KINDS: [(&str, &str); 2] = [

@@ -39,7 +39,6 @@ use crate::{
     clock::Clock,
     fair_slots::FairSlots,
     page::{Page, ViewError, Visible},
-    ports::AccessReviewer,
 };
 use axum::{
     Json, Router,
@@ -51,6 +50,7 @@ use axum::{
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
 };
+use foretide_api::ports::AccessReviewer;
 use serde::Serialize;
 
 /// How many views are rendered at a time, of one reader one less. Each takes milliseconds of a core that syncs need too.

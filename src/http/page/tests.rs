@@ -7,12 +7,10 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::{
-    api::{
-        autoscaler::{Autoscaler, Status},
-        status::condition,
-    },
-    page::{DecisionLog, Host, Record},
+use crate::page::{DecisionLog, Host, Record};
+use foretide_api::{
+    autoscaler::{Autoscaler, Status},
+    status::condition,
 };
 
 const SCRIPT: &str = "<script>alert('1')</script><img src=x onerror=\"alert(2)\">]]>&";

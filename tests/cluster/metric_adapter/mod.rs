@@ -17,8 +17,8 @@ use foretide::{
     clock::Clock,
     config::{AdapterConfig, KubeAccess, MetricApiArg},
     machine::Machine,
-    ports::CertificateLifetimes,
 };
+use foretide_api::ports::CertificateLifetimes;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{
     Api, Client,

@@ -1,10 +1,8 @@
 //! Each metric scales a Deployment, through the real HPA controller; and who may read them. Whose registrations they are is
 //! proven in `adapters::kube::tests::api_services`.
 
-use foretide::{
-    config::AdapterConfig,
-    ports::{CertificateLifetimes, UpstreamSettings},
-};
+use foretide::config::AdapterConfig;
+use foretide_api::ports::{CertificateLifetimes, UpstreamSettings};
 use jiff::SignedDuration;
 use rig::{ClusterOptions, FakeMetrics, Reading, eventually};
 use serde_json::{Value, json};

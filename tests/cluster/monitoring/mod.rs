@@ -12,8 +12,8 @@ use std::{
 use foretide::{
     clock::Clock,
     config::{Config, MetricsAuth},
-    ports::{CredentialFiles, HistoryServer},
 };
+use foretide_api::ports::{CredentialFiles, HistoryServer};
 use rig::{
     ClusterOptions, FakeMetrics, History, MetricsApi, Pki, Prometheus, Series, WebSecurity,
     eventually,

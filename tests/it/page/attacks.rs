@@ -11,8 +11,8 @@ use axum::{
 use foretide::{
     clock::Clock,
     http::page::{PageAccess, PageSite},
-    ports::{Access, AccessReviewer, BearerToken, ClusterError, User},
 };
+use foretide_api::ports::{Access, AccessReviewer, BearerToken, ClusterError, User};
 use jiff::Timestamp;
 use tower::ServiceExt as _;
 

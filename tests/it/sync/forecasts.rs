@@ -1,12 +1,14 @@
 //! The forecaster and the syncs together: its queries, what syncs report to it, and the status.
 
 use foretide::{
-    api::validation::CostLimits,
     forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey},
     machine::Machine,
     memory::Memory,
-    ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, Resolution},
 };
+use foretide_api::ports::{
+    Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, Resolution,
+};
+use foretide_api::validation::CostLimits;
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
 use foretide_domain::forecast::Refused;
 use foretide_models::Sample;

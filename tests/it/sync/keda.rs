@@ -1,10 +1,8 @@
 //! A target that a `ScaledObject` of KEDA scales: a conflict without a trigger of ours, and none with it.
 
-use foretide::{
-    api::published::{
-        KedaSource, Published, STALE_AFTER, Unpublished, keda_metric_name, label_value,
-    },
-    ports::KedaPause,
+use foretide_api::ports::KedaPause;
+use foretide_api::published::{
+    KedaSource, Published, STALE_AFTER, Unpublished, keda_metric_name, label_value,
 };
 use serde_json::json;
 

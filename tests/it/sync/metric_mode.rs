@@ -1,6 +1,6 @@
 //! Mode Metric: what the child reads, how the modes are switched, and how often the status is written.
 
-use foretide::api::published::Published;
+use foretide_api::published::Published;
 use foretide_crds::{Mode, ScaleStrategy};
 use serde_json::{Value, json};
 

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::super::KubeAccessReviewer;
-use crate::{
-    adapters::api_server::{
-        Connection,
-        fake::{FakeServer, Reply},
-    },
-    ports::{Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User},
+use crate::adapters::api_server::{
+    Connection,
+    fake::{FakeServer, Reply},
+};
+use foretide_api::ports::{
+    Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User,
 };
 
 const TOKENS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";

@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 use simkube::SimKube;
 
 use super::super::KubeClientAuthorities;
-use crate::{
-    adapters::api_server::{Connection, fake::simulated_unless},
-    ports::{ClientAuthorities, RequestHeader},
-};
+use crate::adapters::api_server::{Connection, fake::simulated_unless};
+use foretide_api::ports::{ClientAuthorities, RequestHeader};
 
 const NAME: &str = "extension-apiserver-authentication";
 

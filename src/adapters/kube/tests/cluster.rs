@@ -21,13 +21,13 @@ use crate::{
         CallError, Connection, Limits, WriteGate,
         fake::{FakeServer, Reply, Sent, simulated},
     },
-    api::{
-        autoscaler::{Autoscaler, Status},
-        ownership::OwnerKind,
-    },
     clock::Clock,
     leadership::{Leadership, Token},
-    ports::{Cluster, ClusterError, EventNote, KedaPause, ScaleView, Workloads},
+};
+use foretide_api::ports::{Cluster, ClusterError, EventNote, KedaPause, ScaleView, Workloads};
+use foretide_api::{
+    autoscaler::{Autoscaler, Status},
+    ownership::OwnerKind,
 };
 
 fn gated(client: Client, gate: WriteGate) -> KubeCluster {

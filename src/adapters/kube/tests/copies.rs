@@ -10,7 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{entry::Entry, pods::StoredPod, role::VERSIONS, store::Store, stored::Stored};
-use crate::{adapters::api_server::Resource, clock::Clock, memory::Memory, ports::UnusableCopies};
+use crate::{adapters::api_server::Resource, clock::Clock, memory::Memory};
+use foretide_api::ports::UnusableCopies;
 
 const MIB: usize = 1 << 20;
 

@@ -10,13 +10,11 @@ use super::super::{
     KubeLease,
     lease::{spec as written, stored},
 };
-use crate::{
-    adapters::api_server::{
-        Connection,
-        fake::{FakeServer, Reply, Sent, simulated},
-    },
-    ports::{ClusterError, LeaseRecord, LeaseStore},
+use crate::adapters::api_server::{
+    Connection,
+    fake::{FakeServer, Reply, Sent, simulated},
 };
+use foretide_api::ports::{ClusterError, LeaseRecord, LeaseStore};
 
 fn lease(reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static) -> (FakeServer, KubeLease) {
     let (server, client) = FakeServer::new(reply);

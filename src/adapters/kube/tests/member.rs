@@ -12,8 +12,8 @@ use crate::{
         fake::{FakeServer, Reply, Sent},
     },
     clock::{Clock, Contact},
-    ports::{ClusterError, Member},
 };
+use foretide_api::ports::{ClusterError, Member};
 
 fn member(
     reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::{decode::milli_value, objects::StoredWorkload, pods::StoredPod, stored::Stored};
-use crate::ports::{ControllerRef, HpaView, ScaleView};
+use foretide_api::ports::{ControllerRef, HpaView, ScaleView};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()

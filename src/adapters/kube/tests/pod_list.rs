@@ -4,13 +4,11 @@ use foretide_domain::observation::Phase;
 use serde_json::{Value, json};
 
 use super::super::KubePodLister;
-use crate::{
-    adapters::api_server::{
-        Connection,
-        fake::{FakeServer, Reply},
-    },
-    ports::{ClusterError, ListedPod, PodLister},
+use crate::adapters::api_server::{
+    Connection,
+    fake::{FakeServer, Reply},
 };
+use foretide_api::ports::{ClusterError, ListedPod, PodLister};
 
 const FIRST: &str = "GET /api/v1/namespaces/shop/pods?limit=64&labelSelector=app%3Dweb";
 

@@ -30,8 +30,8 @@ use crate::{
     clock::{Clock, Contact},
     machine::Machine,
     memory::Memory,
-    ports::{ObjectKey, UnusableCopies},
 };
+use foretide_api::ports::{ObjectKey, UnusableCopies};
 
 const OPEN: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=25&resourceVersion=";
 

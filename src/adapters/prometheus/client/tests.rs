@@ -12,7 +12,7 @@ use url::Url;
 
 use super::*;
 use crate::machine::Machine;
-use crate::ports::{CredentialFiles, CustomHeader, Setting};
+use foretide_api::ports::{CredentialFiles, CustomHeader, Setting};
 
 const ONE: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[60,"1"],[120,"2"]]}]}}"#;
 

@@ -20,13 +20,13 @@ use super::{
     unusable,
 };
 use crate::{
-    api::{
-        autoscaler::{Autoscaler, FleetStatus, Status},
-        status::{cluster_status, decided_condition, ledger_status},
-        validation,
-    },
     cli::{context::CommandContext, output::Failure},
     page::{Decided, DecisionLog, MemberState, MetricRecord, Record},
+};
+use foretide_api::{
+    autoscaler::{Autoscaler, FleetStatus, Status},
+    status::{cluster_status, decided_condition, ledger_status},
+    validation,
 };
 
 /// The autoscaler.

@@ -17,10 +17,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{LENGTH, StatusTrack, replay_begin};
 use crate::{
-    api::{
-        autoscaler::{FleetStatus, Status},
-        status::condition,
-    },
     cli::{
         backtest::{BacktestSetup, EvaluationOptions},
         context::CommandContext,
@@ -32,6 +28,10 @@ use crate::{
     },
     error::chain,
     page::{Decided, DecisionLog, MetricRecord, Record},
+};
+use foretide_api::{
+    autoscaler::{FleetStatus, Status},
+    status::condition,
 };
 
 /// The autoscalers.
@@ -328,7 +328,7 @@ fn conflict(name: &str) -> Condition {
     let message = format!(
         "not acting: horizontalpodautoscaler {name} scales the same target and is not changed; delete it, or annotate this \
          object with {}: \"true\" to take it over (mode Delegated or Metric)",
-        crate::api::ownership::ADOPT
+        foretide_api::ownership::ADOPT
     );
     condition(
         ConditionKind::Ready.as_str(),

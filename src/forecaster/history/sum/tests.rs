@@ -4,10 +4,8 @@ use foretide_models::Sample;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    forecaster::history::{HistoryCache, LiveMatch, RangeQuery, tests::knowing},
-    ports::{HistoryQuery, HistoryReader},
-};
+use crate::forecaster::history::{HistoryCache, LiveMatch, RangeQuery, tests::knowing};
+use foretide_api::ports::{HistoryQuery, HistoryReader};
 
 const STEP: SignedDuration = SignedDuration::from_secs(60);
 const NOW: i64 = 36_000;

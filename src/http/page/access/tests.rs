@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::*;
-use crate::ports::BearerToken;
+use foretide_api::ports::BearerToken;
 
 /// What was asked: the user, and the namespace and the resource that the user would list.
 type Asked = (String, String, String);

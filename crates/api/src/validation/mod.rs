@@ -36,7 +36,7 @@ pub use fleet::{FleetSpec, fleet};
 pub use metric::selector_text;
 pub use targets::{InvalidTargetKind, TargetKind, TargetRules};
 
-use crate::error::chain;
+use foretide_domain::words::chain;
 
 /// The most replicas that a spec may ask for, as in the rules of the definitions.
 pub const MAX_REPLICAS: i32 = 10_000;

@@ -7,7 +7,7 @@ use foretide_models::{auto, dsp, percentile, seasonal};
 use jiff::SignedDuration;
 
 use super::BLOCK;
-use crate::api::validation::Violation;
+use crate::validation::Violation;
 
 pub(super) fn automatic(
     block: &wire::Auto,
@@ -187,7 +187,7 @@ fn season(field: &str, text: Option<&str>) -> Result<seasonal::Season, Violation
 /// Parses an optional duration.
 fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, Violation> {
     let Some(text) = text else { return Ok(None) };
-    let span = crate::api::validation::duration(text).ok_or_else(|| {
+    let span = crate::validation::duration(text).ok_or_else(|| {
         Violation::new(
             field,
             format!("{text:?}"),

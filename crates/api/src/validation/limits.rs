@@ -204,7 +204,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::validation::{fleet, workload};
+    use crate::validation::{fleet, workload};
 
     fn text(length: usize) -> String {
         "é".repeat(length)

@@ -25,7 +25,7 @@ const MESSAGE_MAX: usize = 4096;
 const HEALTHY_IF_FALSE: [&str; 2] = ["ScalingLimited", "ReplicaConflict"];
 
 /// `status.decision` of a decision.
-pub(crate) fn decision_status(decision: &Decision) -> DecisionStatus {
+pub fn decision_status(decision: &Decision) -> DecisionStatus {
     let count = |replicas: Replicas| Some(replicas.as_i32());
     DecisionStatus {
         time: Some(Time(decision.at)),
@@ -78,7 +78,8 @@ const fn source(source: Source) -> ProposalSource {
 }
 
 /// The source of a decision that a status names.
-pub(crate) const fn stored_source(source: ProposalSource) -> Source {
+#[must_use]
+pub const fn stored_source(source: ProposalSource) -> Source {
     match source {
         ProposalSource::Observed => Source::Observed,
         ProposalSource::Forecast => Source::Forecast,
@@ -87,7 +88,8 @@ pub(crate) const fn stored_source(source: ProposalSource) -> Source {
 }
 
 /// `status.windows` of a decision.
-pub(crate) fn window_status(decision: &Decision) -> Vec<WindowStatus> {
+#[must_use]
+pub fn window_status(decision: &Decision) -> Vec<WindowStatus> {
     decision
         .windows
         .iter()
@@ -100,7 +102,7 @@ pub(crate) fn window_status(decision: &Decision) -> Vec<WindowStatus> {
 }
 
 /// `forecast` of a proposal or a prediction: what the forecast is based on.
-pub(crate) fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
+pub fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
     let share = |share: f64| format!("{}", (share * 1000.0).round() / 1000.0);
     let number = |value: f64| format!("{}", without_noise(value));
     // A forecast without a window is a path alone, which does not depend on the lead time.
@@ -125,13 +127,14 @@ pub(crate) fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
 }
 
 /// `status.ledger` of a fleet: one line of JSON, in the format of [`Ledger`].
-pub(crate) fn ledger_status(ledger: &Ledger) -> String {
+#[must_use]
+pub fn ledger_status(ledger: &Ledger) -> String {
     // Serializing numbers and strings cannot fail.
     serde_json::to_string(ledger).unwrap_or_default()
 }
 
 /// `status.clusters` of a fleet: a member's share, and what was seen there.
-pub(crate) fn cluster_status(
+pub fn cluster_status(
     decided: &MemberDecision,
     observed: Option<&Member>,
     entry: Option<&Entry>,
@@ -167,17 +170,19 @@ fn utilization(observed: Option<&Member>) -> Option<i32> {
 }
 
 /// The ledger of a status; `None` if the text cannot be read. Then the next decision assigns budgets again.
-pub(crate) fn stored_ledger(text: &str) -> Option<Ledger> {
+#[must_use]
+pub fn stored_ledger(text: &str) -> Option<Ledger> {
     serde_json::from_str(text).ok()
 }
 
 /// A condition of a decision, rendered as one of type `kind`.
-pub(crate) fn decided_condition<K>(kind: &str, own: &condition::Condition<K>) -> Condition {
+pub fn decided_condition<K>(kind: &str, own: &condition::Condition<K>) -> Condition {
     condition(kind, own.status.as_str(), own.reason, &own.message)
 }
 
 /// A condition without a transition time, which [`with_transition_times`] sets.
-pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
+#[must_use]
+pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
     Condition {
         type_: kind.to_owned(),
         status: status.to_owned(),
@@ -189,7 +194,8 @@ pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -
 }
 
 /// Whether a condition of this type is healthy with this status.
-pub(crate) fn is_healthy(kind: &str, status: &str) -> bool {
+#[must_use]
+pub fn is_healthy(kind: &str, status: &str) -> bool {
     let healthy = if HEALTHY_IF_FALSE.contains(&kind) {
         Status::False
     } else {
@@ -199,12 +205,14 @@ pub(crate) fn is_healthy(kind: &str, status: &str) -> bool {
 }
 
 /// Returns true if something is wrong by a condition. To limit the count is what bounds and policies are for.
-pub(crate) fn is_unhealthy(known: &Condition) -> bool {
+#[must_use]
+pub fn is_unhealthy(known: &Condition) -> bool {
     known.type_ != "ScalingLimited" && !is_healthy(&known.type_, &known.status)
 }
 
 /// The conditions with their transition times: that of the condition `before` while its status is the same, else `now`.
-pub(crate) fn with_transition_times(
+#[must_use]
+pub fn with_transition_times(
     mut conditions: Vec<Condition>,
     before: Option<&[Condition]>,
     now: Timestamp,

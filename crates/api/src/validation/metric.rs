@@ -387,7 +387,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::*;
-    use crate::api::validation::{fleet, workload};
+    use crate::validation::{fleet, workload};
 
     /// A value with every field of a schema, and one item in each list.
     fn whole(schema: &Value) -> Value {

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use crate::api::{
+use crate::{
     autoscaler::{Autoscaler, Status},
     ownership::OwnerKind,
 };

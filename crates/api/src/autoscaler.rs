@@ -61,14 +61,17 @@ impl From<Status> for FederatedHPAStatus {
 
 impl Autoscaler {
     /// Which kind it is.
-    pub(crate) const fn kind(&self) -> OwnerKind {
+    #[must_use]
+    pub const fn kind(&self) -> OwnerKind {
         match self {
             Self::Effective(_) => OwnerKind::Effective,
             Self::Federated(_) => OwnerKind::Federated,
         }
     }
 
-    pub(crate) fn metadata(&self) -> &ObjectMeta {
+    /// The metadata of the object.
+    #[must_use]
+    pub fn metadata(&self) -> &ObjectMeta {
         match self {
             Self::Effective(ehpa) => &ehpa.metadata,
             Self::Federated(fdhpa) => &fdhpa.metadata,
@@ -76,7 +79,8 @@ impl Autoscaler {
     }
 
     /// The spec of the workload; a fleet's is for all its members together.
-    pub(crate) fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
+    #[must_use]
+    pub fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
         match self {
             Self::Effective(ehpa) => &ehpa.spec,
             Self::Federated(fdhpa) => &fdhpa.spec.autoscaling,
@@ -84,7 +88,8 @@ impl Autoscaler {
     }
 
     /// Whether another one of its kind asks for the same.
-    pub(crate) fn has_spec_of(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn has_spec_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Effective(ehpa), Self::Effective(other)) => ehpa.spec == other.spec,
             (Self::Federated(fdhpa), Self::Federated(other)) => fdhpa.spec == other.spec,
@@ -93,7 +98,8 @@ impl Autoscaler {
     }
 
     /// The fields of the stored status that every kind has.
-    pub(crate) fn status(&self) -> Option<&EffectiveHorizontalPodAutoscalerStatus> {
+    #[must_use]
+    pub fn status(&self) -> Option<&EffectiveHorizontalPodAutoscalerStatus> {
         match self {
             Self::Effective(ehpa) => ehpa.status.as_ref(),
             Self::Federated(fdhpa) => fdhpa.status.as_ref().map(|status| &status.fleet),
@@ -101,7 +107,7 @@ impl Autoscaler {
     }
 
     /// The whole stored status.
-    pub(crate) fn stored_status(&self) -> Status {
+    pub fn stored_status(&self) -> Status {
         let fleet = match self {
             Self::Effective(_) => FleetStatus::default(),
             Self::Federated(fdhpa) => {
@@ -121,37 +127,52 @@ impl Autoscaler {
         }
     }
 
-    pub(crate) fn uid(&self) -> &str {
+    /// The UID; empty before the server has given one.
+    #[must_use]
+    pub fn uid(&self) -> &str {
         self.metadata().uid.as_deref().unwrap_or_default()
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// The name of the object.
+    #[must_use]
+    pub fn name(&self) -> &str {
         self.metadata().name.as_deref().unwrap_or_default()
     }
 
-    pub(crate) fn namespace(&self) -> &str {
+    /// The namespace of the object.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
         self.metadata().namespace.as_deref().unwrap_or_default()
     }
 
-    pub(crate) fn generation(&self) -> Option<i64> {
+    /// The generation of the spec.
+    #[must_use]
+    pub fn generation(&self) -> Option<i64> {
         self.metadata().generation
     }
 
-    pub(crate) fn is_deleting(&self) -> bool {
+    /// True once the object is deleted and waits for its finalizers.
+    #[must_use]
+    pub fn is_deleting(&self) -> bool {
         self.metadata().deletion_timestamp.is_some()
     }
 
-    pub(crate) fn annotation(&self, name: &str) -> Option<&String> {
+    /// The value of an annotation.
+    #[must_use]
+    pub fn annotation(&self, name: &str) -> Option<&String> {
         self.metadata().annotations.as_ref()?.get(name)
     }
 
-    pub(crate) fn created(&self) -> Option<Timestamp> {
+    /// The time of its creation.
+    #[must_use]
+    pub fn created(&self) -> Option<Timestamp> {
         let created = self.metadata().creation_timestamp.as_ref();
         created.map(|at| at.0)
     }
 
     /// Whether it writes counts or bounds, rather than only previewing them.
-    pub(crate) fn acts(&self) -> bool {
+    #[must_use]
+    pub fn acts(&self) -> bool {
         let spec = self.spec();
         // `specificReplicas` is written in Preview, too.
         spec.scale_strategy.unwrap_or_default() == ScaleStrategy::Auto
@@ -159,7 +180,8 @@ impl Autoscaler {
     }
 
     /// Whether the user asked us to take over a foreign HPA of the target.
-    pub(crate) fn wants_adoption(&self) -> bool {
+    #[must_use]
+    pub fn wants_adoption(&self) -> bool {
         self.annotation(ADOPT).is_some_and(|value| value == "true")
     }
 }

@@ -15,7 +15,7 @@ const FULL_STOP: &str = ". ";
 
 /// Why a member has its share, and what else is to be said of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MemberReason {
+pub struct MemberReason {
     /// That of a [`Reason`].
     word: String,
     sentence: String,
@@ -26,7 +26,8 @@ pub(crate) struct MemberReason {
 
 impl MemberReason {
     /// The first reason of a decision, with its numbers.
-    pub(crate) fn of(decided: &MemberDecision) -> Option<(Reason, Self)> {
+    #[must_use]
+    pub fn of(decided: &MemberDecision) -> Option<(Reason, Self)> {
         let reason = decided.reasons.first().copied()?;
         let text = Self {
             word: reason.as_str().to_owned(),
@@ -37,7 +38,7 @@ impl MemberReason {
     }
 
     /// The parts of a text of a status.
-    pub(crate) fn parse(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let (word, rest) = text.split_once(COLON).unwrap_or((text, ""));
         let mut parts = rest.split(FULL_STOP).map(str::to_owned);
         Self {
@@ -48,18 +49,21 @@ impl MemberReason {
     }
 
     /// The reason that the word names.
-    pub(crate) fn reason(&self) -> Option<Reason> {
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
         let mut all = Reason::ALL.iter();
         all.find(|reason| reason.as_str() == self.word).copied()
     }
 
     /// Whether the bounds changed: a status does not have the former ones, but the sentence has an arrow then.
-    pub(crate) fn names_a_change(&self) -> bool {
+    #[must_use]
+    pub fn names_a_change(&self) -> bool {
         self.sentence.contains("->")
     }
 
     /// The same reason with these notes alone.
-    pub(crate) fn with_notes(self, notes: impl IntoIterator<Item = String>) -> Self {
+    #[must_use]
+    pub fn with_notes(self, notes: impl IntoIterator<Item = String>) -> Self {
         Self {
             notes: notes.into_iter().collect(),
             ..self
@@ -68,7 +72,8 @@ impl MemberReason {
 
     /// The part of a text of a status whose change is worth a write: the word, the problem if the member is
     /// unavailable, and the notes; not the numbers in a sentence, nor the error text of a server.
-    pub(crate) fn gist(text: &str) -> String {
+    #[must_use]
+    pub fn gist(text: &str) -> String {
         let Self {
             word,
             sentence,
