@@ -115,7 +115,7 @@ impl BearerToken {
     /// The token of an `Authorization` header: `Bearer` in any case, one or more spaces, and a `b64token`.
     ///
     /// ```
-    /// use foretide::ports::BearerToken;
+    /// use foretide_api::ports::BearerToken;
     ///
     /// let token = BearerToken::of_header("Bearer abc.def==").unwrap();
     /// assert_eq!(token.expose(), "abc.def==");

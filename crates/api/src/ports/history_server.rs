@@ -252,7 +252,7 @@ impl CredentialExpiry {
     /// token that is valid for an hour is renewed in time every hour.
     ///
     /// ```
-    /// # use foretide::ports::CredentialExpiry;
+    /// # use foretide_api::ports::CredentialExpiry;
     /// let certificate = CredentialExpiry {
     ///     credential: "client certificate",
     ///     valid_from: Some("2026-01-01T00:00Z".parse()?),

@@ -10,11 +10,11 @@ const MOST: f64 = 1000.0;
 /// By how many percent the replicas of a namespace may exceed those of a plain HPA. Off for a namespace without a limit.
 ///
 /// ```
-/// use foretide::api::validation::CostLimits;
+/// use foretide_api::validation::CostLimits;
 ///
 /// let limits = CostLimits::parse(["shop=15", "*=10"])?;
 /// assert_eq!([limits.percent("shop"), limits.percent("blog")], [Some(15.0), Some(10.0)]);
-/// # Ok::<(), foretide::api::validation::InvalidCostLimit>(())
+/// # Ok::<(), foretide_api::validation::InvalidCostLimit>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CostLimits {

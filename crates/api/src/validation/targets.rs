@@ -13,12 +13,12 @@ use super::{Invalid, Violation};
 /// A kind of an API group; displayed and parsed as `KIND.GROUP`, and as `KIND` in the core group.
 ///
 /// ```
-/// use foretide::api::validation::TargetKind;
+/// use foretide_api::validation::TargetKind;
 ///
 /// let rollouts: TargetKind = "Rollout.argoproj.io".parse()?;
 /// assert_eq!(rollouts.to_string(), "Rollout.argoproj.io");
 /// assert!("rollouts.argoproj.io".parse::<TargetKind>().is_err());
-/// # Ok::<(), foretide::api::validation::InvalidTargetKind>(())
+/// # Ok::<(), foretide_api::validation::InvalidTargetKind>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TargetKind {
