@@ -105,6 +105,13 @@ struct HpaStatus {
 
 // === autoscalers and predictions ===
 
+/// The memory of an autoscaler in a controller: beside the copy the version that was synced last, and with a prediction the one
+/// that forecasts were requested for, each with what is derived from its spec.
+fn managed_size(size: usize, spec: usize, has_prediction: bool) -> usize {
+    let held = 1 + usize::from(has_prediction);
+    size + held * (size + spec)
+}
+
 impl Stored for EffectiveHorizontalPodAutoscaler {
     const IS_WHOLE: bool = true;
 
@@ -112,8 +119,12 @@ impl Stored for EffectiveHorizontalPodAutoscaler {
         read(object)
     }
 
-    fn derived_size(&self) -> usize {
-        estimate(&self.spec)
+    fn managed_size(&self) -> usize {
+        managed_size(
+            self.size(),
+            estimate(&self.spec),
+            self.spec.prediction.is_some(),
+        )
     }
 
     fn equals(&self, kept: &Self) -> bool {
@@ -132,8 +143,12 @@ impl Stored for FederatedHPA {
         read(object)
     }
 
-    fn derived_size(&self) -> usize {
-        estimate(&self.spec)
+    fn managed_size(&self) -> usize {
+        managed_size(
+            self.size(),
+            estimate(&self.spec),
+            self.spec.autoscaling.prediction.is_some(),
+        )
     }
 
     fn equals(&self, kept: &Self) -> bool {

@@ -13,10 +13,6 @@ use foretide_federate::{Node, Quota};
 use super::{changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, watch::Watched};
 use crate::adapters::api_server::Resource;
 
-/// The versions of an autoscaler that a controller has at once: the copy, the one that was synced last, and the one that
-/// forecasts were requested for; the last two with what is derived from the spec.
-pub(super) const VERSIONS: usize = 3;
-
 /// A role of a cluster, implemented by [`Hub`] and [`MemberStores`] only.
 pub trait Role: Send + Sync + 'static {
     /// The stores of this role.
@@ -55,8 +51,8 @@ impl Hub {
     pub(super) fn new(namespaces: &[String]) -> Self {
         let scopes = scopes(namespaces);
         let (changes, federated_changes) = (Arc::<Changes>::default(), Arc::<Changes>::default());
-        let autoscalers = Store::new(Resource::EHPA, &scopes).with_versions(VERSIONS);
-        let federated = Store::new(Resource::FEDERATED_HPA, &scopes).with_versions(VERSIONS);
+        let autoscalers = Store::new(Resource::EHPA, &scopes).of_managed();
+        let federated = Store::new(Resource::FEDERATED_HPA, &scopes).of_managed();
         Self {
             autoscalers: Arc::new(autoscalers.with_changes(changes.clone())),
             federated: Arc::new(federated.with_changes(federated_changes.clone())),

@@ -44,8 +44,8 @@ pub(in crate::adapters) struct Store<V> {
     /// The parameter of lists and watches that selects objects.
     selector: Option<(&'static str, String)>,
     changes: Option<Arc<Changes>>,
-    /// How many versions of an object are in memory at once.
-    versions: usize,
+    /// The memory that a value takes.
+    size: fn(&V) -> usize,
     /// Marked as changed whenever any object is, in any field.
     written: watch::Sender<()>,
     copies: RwLock<Copies<V>>,
@@ -70,7 +70,7 @@ impl<V: Stored> Store<V> {
             contacts: Mutex::new(scopes.iter().map(|_| None).collect()),
             selector: None,
             changes: None,
-            versions: 1,
+            size: V::size,
             written: watch::Sender::new(()),
             copies: RwLock::default(),
         }
@@ -84,9 +84,10 @@ impl<V: Stored> Store<V> {
         }
     }
 
-    /// The same store, of objects of which so many versions are in memory at once.
-    pub(super) fn with_versions(self, versions: usize) -> Self {
-        Self { versions, ..self }
+    /// The same store, of objects that a controller manages.
+    pub(super) fn of_managed(self) -> Self {
+        let size = V::managed_size;
+        Self { size, ..self }
     }
 
     /// The same store, of the objects that a label selector selects.
@@ -310,10 +311,7 @@ impl<V: Stored> Store<V> {
             value,
             version: _,
         } = entry;
-        let size = |value: &V| {
-            let derived = (self.versions - 1) * value.derived_size();
-            ENTRY + namespace.len() + name.len() + self.versions * value.size() + derived
-        };
+        let size = |value: &V| ENTRY + namespace.len() + name.len() + (self.size)(value);
         let sized = value.and_then(|value| match size(&value) {
             bytes if V::IS_WHOLE || bytes <= KEPT_MAX => Ok((bytes, value)),
             _ => Err(longer_than(KEPT_MAX)),

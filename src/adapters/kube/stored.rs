@@ -22,9 +22,9 @@ pub(in crate::adapters) trait Stored:
         size::estimate(self)
     }
 
-    /// The memory of what syncs derive from the value and keep, in bytes.
-    fn derived_size(&self) -> usize {
-        0
+    /// The memory that the value takes in a controller, with what syncs and forecasts hold of it, in bytes.
+    fn managed_size(&self) -> usize {
+        self.size()
     }
 
     /// Whether the value equals one that is kept, which then stays: others may hold it.

@@ -9,7 +9,7 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::super::{entry::Entry, pods::StoredPod, role::VERSIONS, store::Store, stored::Stored};
+use super::super::{entry::Entry, pods::StoredPod, store::Store, stored::Stored};
 use crate::{adapters::api_server::Resource, clock::Clock, memory::Memory};
 use foretide_api::ports::UnusableCopies;
 
@@ -157,8 +157,8 @@ fn an_autoscaler_takes_more_in_a_controller_than_in_a_process_that_publishes_its
         store.in_namespace("shop").len()
     };
     let in_adapter = charged(Store::new(Resource::EHPA, &[None]));
-    let in_controller = charged(Store::new(Resource::EHPA, &[None]).with_versions(VERSIONS));
-    assert_eq!((in_adapter, in_controller), (30, 10));
+    let in_controller = charged(Store::new(Resource::EHPA, &[None]).of_managed());
+    assert_eq!((in_adapter, in_controller), (30, 15));
 }
 
 #[test]
