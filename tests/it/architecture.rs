@@ -388,7 +388,7 @@ fn modules_named(code: &str) -> Vec<Violation> {
     found
 }
 
-fn rust_files(place: &Path, into: &mut Vec<PathBuf>) {
+pub(crate) fn rust_files(place: &Path, into: &mut Vec<PathBuf>) {
     if place.is_file() {
         into.push(place.to_owned());
         return;

@@ -15,6 +15,8 @@ mod credentials;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod english;
+#[cfg(test)]
 mod examples;
 #[cfg(test)]
 mod fake_cluster;
@@ -26,6 +28,7 @@ mod fleet;
 mod fuzz;
 #[cfg(test)]
 mod hpa_controller;
+#[cfg(test)]
 mod members;
 #[cfg(test)]
 mod monitoring;
@@ -39,7 +42,6 @@ mod pictures;
 mod reliability;
 #[cfg(test)]
 mod sync;
-#[cfg(test)]
 #[cfg(test)]
 mod vectors;
 #[cfg(test)]

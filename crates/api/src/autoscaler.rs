@@ -18,9 +18,9 @@ use super::ownership::{ADOPT, OwnerKind};
 /// A managed autoscaler.
 #[derive(Debug, Clone)]
 pub enum Autoscaler {
-    /// Of one cluster.
+    /// An autoscaler of one cluster.
     Effective(Arc<EffectiveHorizontalPodAutoscaler>),
-    /// Of a fleet.
+    /// An autoscaler of a fleet.
     Federated(Arc<FederatedHPA>),
 }
 
@@ -40,7 +40,7 @@ pub struct FleetStatus {
     pub unassigned: Option<i32>,
     /// A row for each member.
     pub clusters: Option<Vec<foretide_crds::ClusterStatus>>,
-    /// What the rules remember, as text.
+    /// Memory of the rules, as text.
     pub ledger: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl From<Status> for FederatedHPAStatus {
 // === impl Autoscaler ===
 
 impl Autoscaler {
-    /// Which kind it is.
+    /// The kind of the object.
     #[must_use]
     pub const fn kind(&self) -> OwnerKind {
         match self {
@@ -87,7 +87,7 @@ impl Autoscaler {
         }
     }
 
-    /// Whether another one of its kind asks for the same.
+    /// True if another object of its kind asks for the same.
     #[must_use]
     pub fn has_spec_of(&self, other: &Self) -> bool {
         match (self, other) {
@@ -170,7 +170,7 @@ impl Autoscaler {
         created.map(|at| at.0)
     }
 
-    /// Whether it writes counts or bounds, rather than only previewing them.
+    /// True if it writes counts or bounds, rather than only previewing them.
     #[must_use]
     pub fn acts(&self) -> bool {
         let spec = self.spec();
@@ -179,7 +179,7 @@ impl Autoscaler {
             || spec.specific_replicas.is_some()
     }
 
-    /// Whether the user asked us to take over a foreign HPA of the target.
+    /// True if the user asked us to take over a foreign HPA of the target.
     #[must_use]
     pub fn wants_adoption(&self) -> bool {
         self.annotation(ADOPT).is_some_and(|value| value == "true")

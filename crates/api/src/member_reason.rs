@@ -7,16 +7,16 @@ use std::fmt;
 
 use foretide_federate::{MemberDecision, Reason};
 
-/// What separates the word from the sentence, and the clauses of a sentence.
+/// Separator of the word from the sentence, and the clauses of a sentence.
 const COLON: &str = ": ";
 
-/// What separates the sentence from the notes.
+/// Separator of the sentence from the notes.
 const FULL_STOP: &str = ". ";
 
-/// Why a member has its share, and what else is to be said of it.
+/// The reason of a member's share, with notes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberReason {
-    /// That of a [`Reason`].
+    /// The word of a [`Reason`].
     word: String,
     sentence: String,
     notes: Vec<String>,
@@ -55,7 +55,7 @@ impl MemberReason {
         all.find(|reason| reason.as_str() == self.word).copied()
     }
 
-    /// Whether the bounds changed: a status does not have the former ones, but the sentence has an arrow then.
+    /// True if the bounds changed: a status does not have the former ones, but the sentence has an arrow then.
     #[must_use]
     pub fn names_a_change(&self) -> bool {
         self.sentence.contains("->")

@@ -46,7 +46,7 @@ const MAX_LABEL: usize = 63;
 // === impl OwnerKind ===
 
 impl OwnerKind {
-    /// What such an object is called in messages.
+    /// The name of such an object in messages.
     #[must_use]
     pub const fn resource(self) -> &'static str {
         match self {
@@ -79,15 +79,15 @@ impl OwnerKind {
 /// The object that something is created for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// Its kind.
+    /// The kind.
     pub kind: OwnerKind,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its identity.
+    /// The identity.
     pub uid: String,
-    /// What identifies the objects of a fleet in a member: labels on created objects, annotations on adopted ones.
+    /// Marks of the objects of a fleet in a member: labels on created objects, annotations on adopted ones.
     /// Empty for an owner of the same cluster.
     pub marks: BTreeMap<&'static str, String>,
 }
@@ -201,7 +201,7 @@ fn labels(name: &str) -> Map<String, Value> {
     labels
 }
 
-/// Whether `live` holds everything of `desired`; lists must agree in length, quantities in value.
+/// True if `live` holds everything of `desired`; lists must agree in length, quantities in value.
 #[must_use]
 pub fn is_part_of(desired: &Value, live: &Value) -> bool {
     match (desired, live) {

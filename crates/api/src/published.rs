@@ -30,17 +30,17 @@ pub const EHPA_UID_LABEL: &str = "autoscaling.crane.io/effective-hpa-uid";
 /// The longest value of a label.
 const LABEL_VALUE_MAX: usize = 63;
 
-/// How often the status of an object that publishes is written, even if nothing changed.
+/// The period in which the status of an object that publishes is written, even if nothing changed.
 pub const HEARTBEAT: SignedDuration = SignedDuration::from_mins(5);
 /// The age at which a status is too old: three heartbeats.
 pub const STALE_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
 /// Name of the key of a KEDA trigger's metadata that names the autoscaler.
 pub const KEDA_AUTOSCALER: &str = "autoscaler";
-/// Where `deploy/` serves the KEDA external scaler.
+/// The address at which `deploy/` serves the KEDA external scaler.
 pub const KEDA_ADDRESS: &str = "foretide-keda-scaler.foretide-system.svc:9000";
 
-/// What a KEDA trigger reads.
+/// The value that a KEDA trigger reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KedaSource {
     /// The floor: forecasts and cron windows together.
@@ -51,7 +51,7 @@ pub enum KedaSource {
     Cron,
 }
 
-/// What an autoscaler publishes at one time.
+/// The metrics that an autoscaler publishes at one time.
 #[derive(Debug, Clone, Copy)]
 pub struct Published<'a> {
     object: &'a EffectiveHorizontalPodAutoscaler,
@@ -67,7 +67,7 @@ pub struct PublishedForecast {
     pub per_pod: Quantity,
 }
 
-/// Why a metric is not published now.
+/// The reason why a metric is not published now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unpublished {
     /// There is no decision yet.
@@ -132,7 +132,7 @@ impl KedaSource {
 // === impl Published ===
 
 impl<'a> Published<'a> {
-    /// What `object` publishes at `now`.
+    /// The metrics that `object` publishes at `now`.
     #[must_use]
     pub const fn of(object: &'a EffectiveHorizontalPodAutoscaler, now: Timestamp) -> Self {
         Self { object, now }
@@ -258,7 +258,7 @@ impl<'a> Published<'a> {
             .map(|proposal| proposal.name.as_str())
     }
 
-    /// When the values were decided.
+    /// The time at which the values were decided.
     ///
     /// # Errors
     /// [`Unpublished`] without a decision, or if it is too old.
@@ -331,7 +331,7 @@ pub fn keda_metric_name(source: KedaSource, autoscaler: &str, metric: Option<&st
     parts.join("-").replace(['/', '.', ':', '%', '(', ')'], "-")
 }
 
-/// Whether KEDA gave this name to the metric of a trigger whose metric we call `ours`: `s0-` and so on, by the position
+/// True if KEDA gave this name to the metric of a trigger whose metric we call `ours`: `s0-` and so on, by the position
 /// of the trigger.
 #[must_use]
 pub fn is_of_keda_trigger(name: &str, ours: &str) -> bool {

@@ -193,7 +193,7 @@ pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condi
     }
 }
 
-/// Whether a condition of this type is healthy with this status.
+/// True if a condition of this type is healthy with this status.
 #[must_use]
 pub fn is_healthy(kind: &str, status: &str) -> bool {
     let healthy = if HEALTHY_IF_FALSE.contains(&kind) {

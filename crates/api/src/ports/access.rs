@@ -17,27 +17,27 @@ pub struct BearerToken(String);
 /// A user of the Kubernetes API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
-    /// Its name, such as `system:serviceaccount:kube-system:horizontal-pod-autoscaler`.
+    /// The name, such as `system:serviceaccount:kube-system:horizontal-pod-autoscaler`.
     pub name: String,
-    /// Its UID, if it has one.
+    /// The UID, if it has one.
     pub uid: Option<String>,
-    /// Its groups.
+    /// The groups.
     pub groups: Vec<String>,
-    /// What else is known of it.
+    /// Further attributes of the user.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What a request does.
+/// The access that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// It is about a path that is no resource.
+    /// A path that is no resource.
     Path {
         /// The method in lower case.
         verb: String,
         /// The path.
         path: String,
     },
-    /// It is about a resource.
+    /// A resource.
     Resource(ResourceAccess),
 }
 
@@ -66,11 +66,11 @@ pub struct ResourceAccess {
 pub struct ClientAuthorities {
     /// Authorities of the certificates of users, in PEM.
     pub client_ca: Option<String>,
-    /// Who may name the user of a request in headers; absent if nobody may.
+    /// The proxies that may name the user of a request in headers; absent if nobody may.
     pub request_header: Option<RequestHeader>,
 }
 
-/// Who may name the user of a request in headers, and in which.
+/// The proxies that may name the user of a request in headers, and those headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestHeader {
     /// Authorities of their certificates, in PEM.
@@ -83,7 +83,7 @@ pub struct RequestHeader {
     pub uid_headers: Vec<String>,
     /// Headers with its groups.
     pub group_headers: Vec<String>,
-    /// How the names of headers with its other fields begin.
+    /// The prefixes of the names of headers with the other fields of the user.
     pub extra_header_prefixes: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ pub trait AccessReviewer: Send + Sync + 'static {
         token: &BearerToken,
     ) -> impl Future<Output = Result<Option<User>, ClusterError>> + Send;
 
-    /// Whether a user may do this.
+    /// True if a user may do this.
     ///
     /// # Errors
     /// When it cannot be known.

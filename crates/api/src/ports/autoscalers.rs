@@ -7,11 +7,11 @@ use futures::stream::BoxStream;
 
 /// The `EffectiveHorizontalPodAutoscaler`s of the watched namespaces, statuses included.
 pub trait Autoscalers: Send + Sync + 'static {
-    /// Whether a complete list has been read.
+    /// True if a complete list has been read.
     fn is_synced(&self) -> bool;
     /// The one of this name, if there is one.
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<EffectiveHorizontalPodAutoscaler>>;
-    /// Those of one namespace, by name.
+    /// The autoscalers of one namespace, by name.
     fn of_namespace(&self, namespace: &str) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
     /// An item whenever any of them has changed since the stream was made or gave its last item, statuses included.
     /// Several changes may be one item.

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::CertificateFiles;
 
-/// Where the certificate of a server comes from.
+/// The origin of the certificate of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateSource {
     /// An authority of our own, which all replicas share by a Secret. Each replica signs its own certificate.
@@ -24,27 +24,27 @@ pub struct SelfManaged {
     pub secret: String,
     /// The service by whose DNS names the clients reach the server.
     pub service: String,
-    /// How long the certificates are valid.
+    /// The lifetimes of the certificates.
     pub lifetimes: CertificateLifetimes,
 }
 
-/// How long the certificates of [`SelfManaged`] are valid. The last third of a validity is for its renewal.
+/// The time for which the certificates of [`SelfManaged`] are valid. The last third of a validity is for its renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificateLifetimes {
     /// The validity of the authority.
     pub authority: SignedDuration,
-    /// How long a new authority is in the bundle before it signs: the time that every client has to read the bundle.
+    /// The time for which a new authority is in the bundle before it signs: the time that every client has to read the bundle.
     pub overlap: SignedDuration,
     /// The validity of the certificate of a replica.
     pub serving: SignedDuration,
-    /// How often the Secret and the registrations are read.
+    /// The period in which the Secret and the registrations are read.
     pub period: SignedDuration,
 }
 
-/// Which client certificates a server accepts.
+/// The client certificates that a server accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// It asks for none.
+    /// None: no client is asked for one.
     None,
     /// Any or none: the handler of a request decides what a certificate is worth.
     Any,

@@ -30,16 +30,16 @@ use crate::{
 /// Methods that are not `async` read the stores of watches and never block; each `async` method is one bounded API
 /// call.
 pub trait Workloads: Send + Sync + 'static {
-    /// Whether every store has seen a complete first list.
+    /// True if every store has seen a complete first list.
     fn is_synced(&self) -> bool;
-    /// Which of the copies that a decision about a target is made from may be out of date, if one may. Nothing may be
+    /// The copies that may be out of date among those that a decision about a target is made from. Nothing may be
     /// written then: the cluster may have changed.
     fn stale(&self, target: &ScaleTarget) -> Option<UnusableCopies>;
     /// Every `HorizontalPodAutoscaler` of a namespace.
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>>;
     /// Every `HorizontalPodAutoscaler` of the watched namespaces.
     fn every_hpa(&self) -> Vec<Arc<HpaView>>;
-    /// Whether KEDA has paused its scaling of a target: as of the last watch event, or as of now where KEDA has no HPA on it.
+    /// True if KEDA has paused its scaling of a target: as of the last watch event, or as of now where KEDA has no HPA on it.
     fn keda_pause(&self, target: &ScaleTarget) -> impl Future<Output = KedaPause> + Send;
     /// The pods that a label selector (in its text form) selects, sorted by name.
     ///
@@ -124,11 +124,11 @@ pub trait Cluster: Workloads {
     /// Waits until autoscalers of a kind are created, deleted, or changed in spec or annotations; returns and clears them
     /// all. Cancel safe.
     fn changed(&self, kind: OwnerKind) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
-    /// Whether the copies of the autoscalers of a kind in a namespace, or in all, may be out of date, as
+    /// True if the copies of the autoscalers of a kind in a namespace, or in all, may be out of date, as
     /// [`Workloads::stale`].
     fn stale_autoscalers(&self, kind: OwnerKind, namespace: Option<&str>)
     -> Option<UnusableCopies>;
-    /// As [`Cluster::stale_autoscalers`], for all predictions.
+    /// The same as [`Cluster::stale_autoscalers`], for all predictions.
     fn stale_predictions(&self) -> Option<UnusableCopies>;
     /// The autoscalers of the watched namespaces, at one time.
     fn autoscalers(&self) -> ListedAutoscalers;
@@ -169,7 +169,7 @@ pub trait Cluster: Workloads {
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// A permanent identity of the cluster, which distinguishes the fleets of different hubs.
     fn identity(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
-    /// Whether the federated autoscalers have been listed; always false where their CRD is not installed.
+    /// True if the federated autoscalers have been listed; always false where their CRD is not installed.
     fn knows_federated(&self) -> bool;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
     fn federated(&self) -> Vec<Arc<FederatedHPA>>;
@@ -203,13 +203,13 @@ pub trait Cluster: Workloads {
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// Whether KEDA has paused its scaling of a target. It has no HPA on the target then, and its webhook refuses to resume
+/// True if KEDA has paused its scaling of a target. It has no HPA on the target then, and its webhook refuses to resume
 /// while the target has another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum KedaPause {
@@ -218,7 +218,7 @@ pub enum KedaPause {
     Off,
     /// One is.
     On {
-        /// Its name.
+        /// The name.
         scaled_object: String,
         /// The annotation that pauses it.
         annotation: &'static str,
@@ -240,18 +240,18 @@ pub struct ScaleView {
     pub uid: String,
     /// Containers of the pod template with their requests, when the kind has one.
     pub template: Option<Arc<[Container]>>,
-    /// How many pods are expected, also if the copies do not show them: the lesser of the counts by spec and by status;
+    /// The number of pods that are expected, also if the copies do not show them: the lesser of the counts by spec and by status;
     /// the count of our last write while the copies do not show that. Zero for a kind whose status may count something
     /// else than pods.
     pub expected_pods: Replicas,
-    /// How many pods run of the `ReplicaSet`s that the target owns, selected or not. Zero for a kind that selects them all.
+    /// The number of pods that run of the `ReplicaSet`s that the target owns, selected or not. Zero for a kind that selects them all.
     pub owned_pods: Replicas,
 }
 
 /// Copies of the objects of one kind by which nothing may be decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnusableCopies {
-    /// They may be out of date, because their watch delivers nothing.
+    /// Copies that may be out of date, because their watch delivers nothing.
     Stale {
         /// Kind of the objects.
         kind: &'static str,
@@ -268,21 +268,21 @@ pub enum UnusableCopies {
 /// A `HorizontalPodAutoscaler` as the cluster has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HpaView {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its UID.
+    /// The UID.
     pub uid: String,
     /// `metadata.resourceVersion`, which a write requires to be unchanged.
     pub resource_version: String,
     /// The object that controls it, if any.
     pub controller: Option<ControllerRef>,
-    /// Its labels, as a JSON object.
+    /// The labels, as a JSON object.
     pub labels: Value,
-    /// Its annotations, as a JSON object.
+    /// The annotations, as a JSON object.
     pub annotations: Value,
-    /// What it scales.
+    /// The target that it scales.
     pub target: ScaleTarget,
     /// The whole `spec`, as JSON.
     pub spec: Value,
@@ -297,13 +297,13 @@ pub struct HpaView {
 /// The controller of an object: its owner reference that says so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControllerRef {
-    /// Its UID.
+    /// The UID.
     pub uid: String,
-    /// Its group and version.
+    /// The group and version.
     pub api_version: String,
-    /// Its kind.
+    /// The kind.
     pub kind: String,
-    /// Its name; it is in the same namespace.
+    /// The name; the object is in the same namespace.
     pub name: String,
 }
 
@@ -323,7 +323,7 @@ pub struct MetricQuery<'a> {
 /// An event about an autoscaler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventNote {
-    /// Whether it is a `Warning` (else `Normal`).
+    /// True if it is a `Warning` (else `Normal`).
     pub warning: bool,
     /// `UpperCamelCase` reason from a closed set.
     pub reason: &'static str,
@@ -333,7 +333,7 @@ pub struct EventNote {
     pub note: String,
 }
 
-/// Why a call to the cluster failed.
+/// The reason why a call to the cluster failed.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum ClusterError {
     /// The object does not exist.
@@ -361,7 +361,7 @@ pub enum ClusterError {
     NotScalable {
         /// The target.
         what: String,
-        /// What was expected.
+        /// The expected form.
         message: String,
     },
     /// A field of the object cannot be parsed.
@@ -369,7 +369,7 @@ pub enum ClusterError {
     Invalid {
         /// The object and field.
         what: String,
-        /// What was expected.
+        /// The expected form.
         message: String,
     },
     /// Timeout, lost connection, or an overloaded server: the next sync tries again.
@@ -377,7 +377,7 @@ pub enum ClusterError {
     Unreachable {
         /// The request.
         what: String,
-        /// What happened.
+        /// The failure in words.
         message: String,
     },
 }

@@ -22,13 +22,13 @@ pub struct Demand<'a> {
     pub pods: Option<&'a PodNames>,
     /// The query that the user wrote for it, if any.
     pub written: Option<&'a str>,
-    /// How far back the history goes.
+    /// The span of the history before now.
     pub span: SignedDuration,
     /// The member cluster whose pods count; absent means all pods, wherever they run.
     pub member: Option<MemberSeries<'a>>,
 }
 
-/// How the series of one member cluster are distinguished from those of the others.
+/// The matchers by which the series of one member cluster are distinguished from those of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberSeries<'a> {
     /// Name of the member, which is the value of the cluster label.
@@ -36,7 +36,7 @@ pub struct MemberSeries<'a> {
     /// Name of the endpoint that has the series of this member; absent means that the hub's endpoint has them, under
     /// the cluster label.
     pub endpoint: Option<&'a str>,
-    /// Whether no other member of the fleet names that endpoint: then series without a cluster label there are this
+    /// True if no other member of the fleet names that endpoint: then series without a cluster label there are this
     /// member's.
     pub alone: bool,
 }
@@ -48,11 +48,11 @@ pub struct HistoryQuery {
     pub namespace: Arc<str>,
     /// Name of the endpoint; absent means the hub's.
     pub endpoint: Option<Arc<str>>,
-    /// Its text.
+    /// The text.
     pub text: Arc<str>,
 }
 
-/// Whether the values of a query are those of single minutes. `Q` is a query, or what is made of one.
+/// True if the values of a query are those of single minutes. `Q` is a query, or what is made of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution<Q = HistoryQuery> {
     /// Each value is that of its own minute, as of a gauge.
@@ -74,7 +74,7 @@ pub trait DemandQueries: Send + Sync {
     /// Why there is no query, and what would be accepted.
     fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused>;
 
-    /// Whether the values of such a query are those of single minutes.
+    /// True if the values of such a query are those of single minutes.
     fn resolution(&self, _query: &HistoryQuery) -> Resolution {
         Resolution::Unknown
     }
@@ -130,13 +130,13 @@ impl<Q> Resolution<Q> {
     }
 }
 
-/// Why history could not be read. Every variant has a stable [reason](HistoryError::reason).
+/// The reason why history could not be read. Every variant has a stable [reason](HistoryError::reason).
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// No connection, or it was lost before the response was complete.
     #[error("cannot reach Prometheus at {endpoint}")]
     Unreachable {
-        /// Its URL without credentials.
+        /// The URL without credentials.
         endpoint: String,
         /// The cause.
         #[source]
@@ -145,9 +145,9 @@ pub enum HistoryError {
     /// No complete response within the deadline of the client or the server.
     #[error("timed out waiting for Prometheus at {endpoint}: {message}")]
     Timeout {
-        /// Its URL.
+        /// The URL.
         endpoint: String,
-        /// Whose deadline passed.
+        /// The request whose deadline passed.
         message: String,
     },
     /// The server has not responded to the last requests; this one was not sent.
@@ -155,9 +155,9 @@ pub enum HistoryError {
         "Prometheus at {endpoint} has not responded to several requests in a row; next attempt in {retry_in:.0?}"
     )]
     CircuitOpen {
-        /// Its URL.
+        /// The URL.
         endpoint: String,
-        /// How long until the next attempt.
+        /// The time until the next attempt.
         retry_in: Duration,
     },
     /// The server cannot serve now (429 or 5xx): try again later.
@@ -171,9 +171,9 @@ pub enum HistoryError {
     /// The files with the credentials for the server cannot be used.
     #[error("the credentials for Prometheus at {endpoint} cannot be used: {message}")]
     Credentials {
-        /// Its URL.
+        /// The URL.
         endpoint: String,
-        /// Which file, and why.
+        /// The file, and the reason.
         message: String,
     },
     /// The server, or a proxy before it, does not accept the credentials (401, 403).
@@ -181,21 +181,21 @@ pub enum HistoryError {
         "Prometheus at {endpoint} refused the request (status {status}): {message}; it was sent with {sent}"
     )]
     Unauthorized {
-        /// Its URL.
+        /// The URL.
         endpoint: String,
         /// The HTTP status.
         status: u16,
         /// The server's message, shortened.
         message: String,
-        /// Which credentials were sent, without secrets.
+        /// The credentials that were sent, without secrets.
         sent: String,
     },
     /// The server's certificate is not trusted, or the server does not trust ours.
     #[error("no TLS connection to Prometheus at {endpoint}: {message}")]
     Tls {
-        /// Its URL.
+        /// The URL.
         endpoint: String,
-        /// Whose certificate, and why.
+        /// The owner of the certificate, and the reason.
         message: String,
     },
     /// The server is not Prometheus (redirect, 404).
@@ -215,19 +215,19 @@ pub enum HistoryError {
     /// The query reads more samples than the server or the client allows.
     #[error("the query reads too many samples: {message}; narrow its selectors")]
     TooManySamples {
-        /// Whose limit it was.
+        /// The owner of the limit.
         message: String,
     },
     /// The response does not follow the protocol.
     #[error("cannot parse the response of Prometheus: {message}")]
     Malformed {
-        /// What was expected, and what was found.
+        /// The expected and the found form.
         message: String,
     },
     /// No series, or only native histograms, which have no single value.
     #[error("the query returned no samples")]
     Empty,
-    /// As [`HistoryError::Empty`], from a server that may have tenants.
+    /// The same as [`HistoryError::Empty`], from a server that may have tenants.
     #[error(
         "the query returned no samples; it was sent with the header {headers}: if that names a tenant, check that the \
          tenant has the series"
@@ -269,7 +269,7 @@ pub enum HistoryError {
     WarmingUp {
         /// The first of these samples.
         since: Timestamp,
-        /// When they count.
+        /// The time from which the first samples are usable.
         until: Timestamp,
     },
     /// The query names an endpoint that is not configured.
@@ -278,7 +278,7 @@ pub enum HistoryError {
          configuration file"
     )]
     UnknownEndpoint {
-        /// Its name; `hub` for the one of `--prometheus`.
+        /// The name; `hub` for the one of `--prometheus`.
         name: String,
     },
 }

@@ -12,9 +12,9 @@ use std::{fmt, path::PathBuf};
 use jiff::{SignedDuration, Timestamp};
 use url::Url;
 
-/// How long before it expires a credential is reported.
+/// The time before its expiry at which a credential is reported.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// What is valid for less than this is renewed often, and reported in the last tenth of that time.
+/// The validity below which a credential is renewed often, and reported in the last tenth of that time.
 const SHORT_LIVED: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Headers whose value is the name of a tenant, which is no secret and is shown in messages.
 const TENANT_HEADERS: [&str; 2] = ["X-Scope-OrgID", "THANOS-TENANT"];
@@ -30,7 +30,7 @@ pub struct HistoryServer {
     credentials: CredentialFiles,
 }
 
-/// Why a server cannot be used. The URL is not shown, because a part of it may be a password.
+/// The reason why a server cannot be used. The URL is not shown, because a part of it may be a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
     /// Not an absolute http or https URL.
@@ -63,7 +63,7 @@ pub struct CredentialFiles {
     pub client_certificate: Option<CertificateFiles>,
 }
 
-/// How requests are authorized.
+/// The authorization of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authorization {
     /// By a bearer token.
@@ -83,9 +83,9 @@ pub enum Authorization {
 /// A header that each request has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomHeader {
-    /// Its name, such as `X-Scope-OrgID`.
+    /// The name, such as `X-Scope-OrgID`.
     pub name: String,
-    /// Its value.
+    /// The value.
     pub value: Setting,
 }
 
@@ -103,14 +103,14 @@ pub enum Setting {
 pub struct CertificateFiles {
     /// The certificate, followed by those that it is signed with.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key.
     pub key: PathBuf,
 }
 
-/// When a credential expires.
+/// The time at which a credential expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CredentialExpiry {
-    /// Which one, in words.
+    /// The credential in words.
     pub credential: &'static str,
     /// The beginning of its validity, if it is known.
     pub valid_from: Option<Timestamp>,
@@ -123,11 +123,11 @@ pub struct CredentialExpiry {
 pub struct ServerHealth {
     /// The name of the endpoint; `hub` for the controller's own.
     pub name: String,
-    /// Whether it hangs, so that queries of it fail at once.
+    /// True if it hangs, so that queries of it fail at once.
     pub is_circuit_open: bool,
-    /// When credentials expire, ours and its certificate.
+    /// The times at which credentials expire, ours and its certificate.
     pub expiries: Vec<CredentialExpiry>,
-    /// Why the files with the credentials cannot be used now, if so.
+    /// The reason why the files with the credentials cannot be used now, if so.
     pub credential_problem: Option<String>,
 }
 
@@ -162,7 +162,7 @@ impl HistoryServer {
         Self::new(url, CredentialFiles::default())
     }
 
-    /// Its base URL.
+    /// The base URL.
     #[must_use]
     pub const fn url(&self) -> &Url {
         &self.url
@@ -178,7 +178,7 @@ impl HistoryServer {
 // === impl CredentialFiles ===
 
 impl CredentialFiles {
-    /// What must not be sent without encryption, in words; absent if nothing must be kept secret. A header whose value
+    /// The parts that must not be sent without encryption, in words; absent if nothing must be kept secret. A header whose value
     /// is in the configuration itself is no secret.
     #[must_use]
     pub fn secret(&self) -> Option<&'static str> {
@@ -218,7 +218,7 @@ impl CustomHeader {
     }
 }
 
-/// What is sent, in words, without secrets.
+/// The credentials that are sent, in words, without secrets.
 impl fmt::Display for CredentialFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let authorization = self.authorization.as_ref().map(|it| match it {
@@ -248,7 +248,7 @@ impl fmt::Display for CredentialFiles {
 // === impl CredentialExpiry ===
 
 impl CredentialExpiry {
-    /// Whether it expires within a week; what is valid for less than two weeks, within the last tenth of that time: a
+    /// True if it expires within a week; what is valid for less than two weeks, within the last tenth of that time: a
     /// token that is valid for an hour is renewed in time every hour.
     ///
     /// ```

@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use super::ClusterError;
 
-/// What a lease says: the `spec` of a `coordination.k8s.io/v1` `Lease`.
+/// The content of a lease: the `spec` of a `coordination.k8s.io/v1` `Lease`.
 ///
 /// Its times are those of the holder's wall clock, for people: nothing is decided by them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// Identity of the leader; empty if there is none.
     pub holder: String,
-    /// How long others wait after the last renewal; absent if it is not positive.
+    /// The time for which others wait after the last renewal; absent if it is not positive.
     pub duration: Option<Duration>,
-    /// When the holder became the leader.
+    /// The time at which the holder became the leader.
     pub acquired: Option<Timestamp>,
-    /// When it was last renewed.
+    /// The time at which it was last renewed.
     pub renewed: Option<Timestamp>,
-    /// How often the holder changed.
+    /// The number of changes of the holder.
     pub transitions: i32,
 }
 
 /// A lease as the cluster has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredLease {
-    /// What it says.
+    /// The content of the lease.
     pub record: LeaseRecord,
     /// `metadata.resourceVersion`, which every write changes.
     pub version: String,

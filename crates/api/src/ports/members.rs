@@ -11,7 +11,7 @@ use super::cluster::{ClusterError, Workloads};
 
 /// A member cluster of a fleet: its workloads, its capacity, and the workload that the hub places there.
 pub trait Member: Workloads {
-    /// How many replicas of a target its nodes and quotas hold in total, including existing ones; absent until nodes,
+    /// The number of replicas of a target that its nodes and quotas hold in total, including existing ones; absent until nodes,
     /// pods and quotas have been listed. `like` is the size of one replica where the member has no pod template of the
     /// target.
     ///
@@ -55,7 +55,7 @@ pub trait Member: Workloads {
 pub trait Fleet: Send + Sync + 'static {
     /// One member.
     type Member: Member;
-    /// Whether the members have been listed; before that, [`members`](Self::members) is empty.
+    /// True if the members have been listed; before that, [`members`](Self::members) is empty.
     fn is_synced(&self) -> bool;
     /// Every member that is configured, reachable or not, sorted by name, and those whose Secret is missing while the
     /// connection that it described serves. Never blocks.
@@ -69,22 +69,22 @@ pub trait Fleet: Send + Sync + 'static {
 /// One member as the hub knows it.
 #[derive(Debug)]
 pub struct MemberView<M> {
-    /// Its name, labels and location.
+    /// The name, labels and location.
     pub profile: Profile,
-    /// Whether it is still a member.
+    /// True if it is still a member.
     pub membership: Membership,
-    /// Its taints.
+    /// The taints.
     pub taints: Vec<Taint>,
     /// Name of the Prometheus endpoint that the administrator configured for it, if its Secret names one.
     pub prometheus: Option<String>,
-    /// Whether it responds.
+    /// True if it responds.
     pub health: Health,
-    /// Its workloads; absent if its Secret is not usable, and then `problem` has the reason.
+    /// The workloads; absent if its Secret is not usable, and then `problem` has the reason.
     pub cluster: Option<Arc<M>>,
-    /// Whether it last rejected the hub's credentials, even if it does not count as lost yet.
+    /// True if it last rejected the hub's credentials, even if it does not count as lost yet.
     pub refused: bool,
-    /// What is wrong with it or with its Secret, in words.
+    /// The problem with it or with its Secret, in words.
     pub problem: Option<String>,
-    /// Why its Secret cannot be used, while the connection that it described before serves.
+    /// The reason why its Secret cannot be used, while the connection that it described before serves.
     pub secret_problem: Option<String>,
 }

@@ -8,14 +8,14 @@ use url::Url;
 
 use super::ClusterError;
 
-/// What is read of a pod.
+/// The fields that are read of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedPod {
     /// `metadata.name`.
     pub name: String,
     /// `status.phase`.
     pub phase: Phase,
-    /// Whether a deletion timestamp is set.
+    /// True if a deletion timestamp is set.
     pub deleting: bool,
 }
 
@@ -34,7 +34,7 @@ pub trait PodLister: Send + Sync + 'static {
 
 /// Another server of the same APIs, which has the metrics that are not ours.
 pub trait UpstreamAdapter: Send + Sync + 'static {
-    /// Its name in messages.
+    /// The name in messages.
     fn name(&self) -> &str;
 
     /// GETs a document below `/apis`, as this process and not as the user of the request.
@@ -47,10 +47,10 @@ pub trait UpstreamAdapter: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Value, UpstreamError>> + Send;
 }
 
-/// Where another adapter is, and who is trusted to be it.
+/// The address of another adapter, and the authorities that are trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamSettings {
-    /// Its base URL, `https://HOST:PORT`.
+    /// The base URL, `https://HOST:PORT`.
     pub url: Url,
     /// File with the certificates of the authorities that sign its certificate.
     pub ca_file: PathBuf,
@@ -65,27 +65,27 @@ pub struct UpstreamRequest<'a> {
     pub path: Vec<&'a str>,
     /// The parameters that have a value.
     pub parameters: Vec<(&'static str, &'a str)>,
-    /// How long an answer may take.
+    /// The deadline of an answer.
     pub deadline: Duration,
-    /// Whether it lists what there is. Such requests share no limits with those for metrics: a list may be slow.
+    /// True if the request lists the metrics that there are. Such requests share no limits with those for metrics: a list may be slow.
     pub is_list: bool,
 }
 
-/// Why another adapter has no document.
+/// The reason why another adapter has no document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamError {
-    /// It responded with an error status.
+    /// A response with an error status.
     #[error("{message} (HTTP {code})")]
     Status {
         /// HTTP status.
         code: u16,
-        /// Its message.
+        /// The message.
         message: String,
     },
     /// The path contains a name that no object or metric can have.
     #[error("{0}")]
     Path(String),
-    /// It did not respond, or not with a document.
+    /// No response, or none with a document.
     #[error("{0}")]
     Unavailable(String),
 }

@@ -24,16 +24,16 @@ const LEAD_TIME_SECONDS: std::ops::RangeInclusive<i32> = 30..=1200;
 /// The range of `quantile`.
 const QUANTILES: std::ops::RangeInclusive<f64> = 0.5..=0.999;
 
-/// What was measured of a workload, or follows from it, and is not in its spec.
+/// Facts that were measured of a workload, or follow from that, and are not in its spec.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WorkloadFacts {
-    /// How long new pods took to become ready; used if the spec has no `leadTimeSeconds`.
+    /// The time that new pods took to become ready; used if the spec has no `leadTimeSeconds`.
     pub lead_time: Option<SignedDuration>,
     /// The demand that one replica is meant to carry, in the unit of the history.
     pub per_replica: Option<f64>,
-    /// Whether the forecasts of its namespace share a budget, which then chooses the quantile that the spec does not.
+    /// True if the forecasts of its namespace share a budget, which then chooses the quantile that the spec does not.
     pub shares_budget: bool,
-    /// Whether the total of the metric grows with the pods, or is not known to divide among them.
+    /// True if the total of the metric grows with the pods, or is not known to divide among them.
     pub not_divided: bool,
 }
 
@@ -81,7 +81,7 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
     }
 }
 
-/// Whether a forecaster buys replicas at the price of a budget.
+/// True if a forecaster buys replicas at the price of a budget.
 #[must_use]
 pub fn is_priced(algorithm: &Algorithm) -> bool {
     let Algorithm::Auto(auto::Config { service_level, .. }) = algorithm else {

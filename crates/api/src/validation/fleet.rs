@@ -36,11 +36,11 @@ pub struct FleetSpec {
     /// The fleet as one workload: bounds, metrics, windows and forecasts of the total (of each member under
     /// [`AssignmentKind::Duplicated`]).
     pub workload: Workload,
-    /// How it is divided. Its `mode` is that of the members.
+    /// The policy of the division. The `mode` is that of the members.
     pub policy: Policy,
     /// Identifiers of the metrics that are measured once for the fleet; all others are measured in each member.
     pub scopes: BTreeSet<String>,
-    /// What happens to the members' HPAs when the object is deleted.
+    /// The fate of the members' HPAs when the object is deleted.
     pub deletion: DeletionPolicy,
 }
 
@@ -53,14 +53,14 @@ impl FleetSpec {
         metrics.filter(|metric| self.is_members_own(metric))
     }
 
-    /// Whether each member's own decision uses the metric, and its HPA has it. Otherwise the hub decides by one value for
+    /// True if each member's own decision uses the metric, and its HPA has it. Otherwise the hub decides by one value for
     /// the whole fleet.
     #[must_use]
     pub fn is_members_own(&self, metric: &MetricSpec) -> bool {
         !self.scopes.contains(&metric.identifier())
     }
 
-    /// Whether the values of the metric are read in the members, whoever decides by them. A metric of pods always is,
+    /// True if the values of the metric are read in the members, whoever decides by them. A metric of pods always is,
     /// because only members have the pods; the hub merges what they read.
     ///
     /// | metric | [`Self::is_members_own`] | [`Self::is_read_in_members`] |
@@ -106,33 +106,33 @@ impl FleetSpec {
         policy
     }
 
-    /// Whether each member has all of the bounds, windows and forecasts for itself.
+    /// True if each member has all of the bounds, windows and forecasts for itself.
     #[must_use]
     pub fn is_duplicated(&self) -> bool {
         self.policy.kind == AssignmentKind::Duplicated
     }
 
-    /// Whether the mode makes the hub decide one count for all members, divide it, and write the scales: in Direct. Under
+    /// True if the mode makes the hub decide one count for all members, divide it, and write the scales: in Direct. Under
     /// [`AssignmentKind::Duplicated`] each member decides for itself.
     #[must_use]
     pub fn hub_writes_counts(&self) -> bool {
         self.policy.mode == Mode::Direct && !self.is_duplicated()
     }
 
-    /// Whether one count is divided among the members, in whatever mode: always where the hub writes counts, and in
+    /// True if one count is divided among the members, in whatever mode: always where the hub writes counts, and in
     /// Preview while `specificReplicas` is set, which is written although nothing else is.
     #[must_use]
     pub fn hub_divides_counts(&self) -> bool {
         self.hub_writes_counts() || self.is_pinned()
     }
 
-    /// Whether the strategy is Preview, in which nothing but `specificReplicas` is written.
+    /// True if the strategy is Preview, in which nothing but `specificReplicas` is written.
     #[must_use]
     pub fn is_previewed(&self) -> bool {
         self.workload.strategy == Strategy::Preview
     }
 
-    /// Whether `specificReplicas` is set in Preview.
+    /// True if `specificReplicas` is set in Preview.
     fn is_pinned(&self) -> bool {
         self.is_previewed() && self.workload.specific_replicas.is_some()
     }

@@ -54,9 +54,9 @@ const PREDICTION_WINDOW_SECONDS: std::ops::RangeInclusive<i32> = 60..=604_800;
 pub struct Violation {
     /// Path of the field, such as `spec.metrics[0].resource.target`.
     pub field: String,
-    /// Its value.
+    /// The value.
     pub found: String,
-    /// What would be accepted.
+    /// The values that would be accepted.
     pub expected: String,
 }
 

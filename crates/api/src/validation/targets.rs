@@ -32,7 +32,7 @@ pub struct TargetKind {
 #[error("expected KIND.GROUP such as Deployment.apps, or KIND in the core group, got {0:?}")]
 pub struct InvalidTargetKind(pub String);
 
-/// Which targets the controller scales.
+/// The targets that the controller scales.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetRules {
     /// Namespaces in which nothing is scaled. A target is always in the namespace of its object.
