@@ -9,15 +9,15 @@ use foretide_domain::{Requirement, Selector};
 /// The properties of a cluster that an affinity looks at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its labels.
+    /// The labels.
     pub labels: BTreeMap<String, String>,
-    /// Its cloud provider; empty when unknown.
+    /// The cloud provider; empty when unknown.
     pub provider: String,
-    /// Its region; empty when unknown.
+    /// The region; empty when unknown.
     pub region: String,
-    /// Its zones.
+    /// The zones.
     pub zones: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// Whether a cluster is selected. `exclude` wins over all other fields.
+    /// True if a cluster is selected. `exclude` wins over all other fields.
     ///
     /// ```
     /// use foretide_domain::Requirement;
@@ -65,7 +65,7 @@ impl Affinity {
 }
 
 impl Profile {
-    /// Whether a requirement on fields holds. The provider and the region have at most one value each, the zones any
+    /// True if a requirement on fields holds. The provider and the region have at most one value each, the zones any
     /// number: `In` requires an overlap, `NotIn` none. Other fields, `GreaterThan` and `LessThan` match no cluster.
     fn has(&self, field: &Requirement) -> bool {
         use Requirement::{

@@ -16,16 +16,16 @@ use foretide_domain::{ReplicaBounds, Replicas};
 /// One member that takes part in a division.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Candidate<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// Its merged preferences; `min` and `max` bound its share.
+    /// The merged preferences; `min` and `max` bound its share.
     pub preference: EffectivePreference,
-    /// How many replicas of this workload it can run in all, running ones included. Counts as MAX when unknown, and for
+    /// The number of replicas of this workload that it can run in all, running ones included. Counts as MAX when unknown, and for
     /// an elastic member.
     pub capacity: Option<u32>,
-    /// Its demand in replicas; an unknown one counts as the mean of the known ones.
+    /// The demand in replicas; an unknown one counts as the mean of the known ones.
     pub demand: Option<f64>,
-    /// Whether it runs replicas already: `Aggregated` fills such members first.
+    /// True if it runs replicas already: `Aggregated` fills such members first.
     pub hosts: bool,
 }
 
@@ -43,9 +43,9 @@ pub struct Budgets {
 /// One member's budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Its smallest count.
+    /// The smallest count.
     pub min: Replicas,
-    /// Its largest count.
+    /// The largest count.
     pub max: Replicas,
 }
 
@@ -63,7 +63,7 @@ pub enum Remark {
 }
 
 impl Remark {
-    /// Its text: lower case, no full stop.
+    /// The text: lower case, no full stop.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -264,7 +264,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Its capacity; `max` where that is unknown or elastic.
+    /// The capacity; `max` where that is unknown or elastic.
     pub(super) fn capacity_or(&self, max: u32) -> u32 {
         let known = self.capacity.filter(|_| !self.preference.elastic);
         known.unwrap_or(max)
@@ -341,7 +341,7 @@ fn remarks(
     remarks
 }
 
-/// How the limits of all members contradict the bounds of the fleet; the limits win.
+/// The contradiction between the limits of all members and the bounds of the fleet; the limits win.
 pub(super) fn thresholds<'s>(
     bounds: ReplicaBounds,
     preferences: impl Iterator<Item = &'s EffectivePreference>,

@@ -15,19 +15,19 @@ use foretide_domain::{Labels, Replicas, Requirement, Selector, observation::Requ
 /// The properties of a node that capacity depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whether pods can be bound to it at all: it is ready and not being deleted.
+    /// True if pods can be bound to it at all: it is ready and not being deleted.
     pub usable: bool,
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
-    /// Its taints; a cordoned node has `node.kubernetes.io/unschedulable`.
+    /// The taints; a cordoned node has `node.kubernetes.io/unschedulable`.
     pub taints: Vec<Taint>,
     /// `status.allocatable`; the resource `pods` is the number of pods.
     pub allocatable: Requests,
 }
 
-/// What one replica needs.
+/// The needs of one replica.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodShape {
     /// Effective requests: see [`effective_requests`].
@@ -36,13 +36,13 @@ pub struct PodShape {
     pub node_selector: Labels,
     /// Required node affinity: one of these terms must match; absent when there is none.
     pub node_affinity: Option<Vec<NodeTerm>>,
-    /// Its tolerations.
+    /// The tolerations.
     pub tolerations: Vec<Toleration>,
-    /// Its priority class; empty for none.
+    /// The priority class; empty for none.
     pub priority_class: String,
-    /// Whether a required anti-affinity lets at most one replica run on a node.
+    /// True if a required anti-affinity lets at most one replica run on a node.
     pub one_per_node: bool,
-    /// Whether a spread constraint may exclude nodes that have room.
+    /// True if a spread constraint may exclude nodes that have room.
     pub must_spread: bool,
 }
 
@@ -62,18 +62,18 @@ pub struct BoundPod {
     pub node: String,
     /// Effective requests.
     pub requests: Requests,
-    /// Whether the replica's anti-affinity keeps it off this pod's node.
+    /// True if the replica's anti-affinity keeps it off this pod's node.
     pub is_avoided: bool,
 }
 
 /// A resource quota of the workload's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// What may be used, by the quota's own names (`cpu`, `requests.memory`, `count/pods`, ...).
+    /// The amounts that may be used, by the quota's own names (`cpu`, `requests.memory`, `count/pods`, ...).
     pub hard: Requests,
-    /// What is used, by the same names.
+    /// The amounts in use, by the same names.
     pub used: Requests,
-    /// Which pods it counts: scope selectors whose key is the scope's name. All must match; none means every pod.
+    /// The pods that it counts: scope selectors whose key is the scope's name. All must match; none means every pod.
     pub scopes: Vec<Requirement>,
 }
 
@@ -82,7 +82,7 @@ pub struct Quota {
 /// All of it should be from one moment: see [`Supply::capacity`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Supply {
-    /// Its nodes, which estimates of other workloads share.
+    /// The nodes, which estimates of other workloads share.
     pub nodes: Arc<[Node]>,
     /// The pods on them, the workload's included.
     pub bound: Vec<BoundPod>,
@@ -97,7 +97,7 @@ pub struct Supply {
 /// The pods of the workload that have not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnPods {
-    /// Those on a node, terminating ones included: their room stays the workload's.
+    /// The pods on a node, terminating ones included: their room stays the workload's.
     pub bound: Replicas,
     /// All of them, as quotas count them.
     pub counted: Replicas,
@@ -106,24 +106,24 @@ pub struct OwnPods {
 /// An estimate of how many replicas a cluster holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// How many, running ones included.
+    /// The number of replicas, running ones included.
     pub replicas: Replicas,
-    /// Whether it is only an upper bound, because spread constraints were not evaluated.
+    /// True if it is only an upper bound, because spread constraints were not evaluated.
     pub is_soft: bool,
 }
 
 /// The kind of a container, which decides how its requests count for the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerRole {
-    /// It runs next to the others.
+    /// A container that runs next to the others.
     App,
-    /// It runs before the others and ends.
+    /// A container that runs before the others and ends.
     Init,
     /// An init container with `restartPolicy: Always`: it keeps running once started.
     Sidecar,
 }
 
-/// What a node has left.
+/// The rest of a node.
 struct FreeNode<'a> {
     node: &'a Node,
     amounts: BTreeMap<&'a str, i64>,
@@ -269,7 +269,7 @@ impl FreeNode<'_> {
         }
     }
 
-    /// How many pods of this shape the node takes.
+    /// The number of pods of this shape that the node takes.
     fn fits(&self, shape: &PodShape) -> i64 {
         if !self.node.takes(shape) || (shape.one_per_node && self.is_avoided) {
             return 0;
@@ -286,7 +286,7 @@ impl FreeNode<'_> {
 }
 
 impl Node {
-    /// Whether a pod of this shape may be bound to it, if it has room.
+    /// True if a pod of this shape may be bound to it, if it has room.
     ///
     /// ```
     /// use foretide_federate::{Node, PodShape, Taint, TaintEffect, Toleration};
@@ -326,7 +326,7 @@ impl NodeTerm {
 }
 
 impl Quota {
-    /// Whether pods of a priority class (empty for none) count. Other scopes than `PriorityClass` are not evaluated:
+    /// True if pods of a priority class (empty for none) count. Other scopes than `PriorityClass` are not evaluated:
     /// a quota that has one counts nothing here.
     #[must_use]
     pub fn counts(&self, priority_class: &str) -> bool {
@@ -337,7 +337,7 @@ impl Quota {
         self.scopes.iter().all(of_class) && scopes.matches(&pod.into_iter().collect())
     }
 
-    /// How many more pods of this shape it admits: the least, over the resources that it and the shape name, of
+    /// The number of further pods of this shape that it admits: the least, over the resources that it and the shape name, of
     /// `floor((hard - used) / request)`. Absent when it limits none of them.
     ///
     /// ```

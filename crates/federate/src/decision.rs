@@ -10,7 +10,7 @@ use foretide_domain::{ReplicaBounds, Replicas, condition};
 /// The decision for a fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetDecision {
-    /// When it was made.
+    /// The time at which it was made.
     pub at: Timestamp,
     /// The members, by name, without those that have nothing to do with the fleet.
     pub members: Vec<MemberDecision>,
@@ -34,7 +34,7 @@ pub struct FleetDecision {
 pub struct MemberDecision {
     /// The member's name.
     pub name: String,
-    /// What to do.
+    /// The action.
     pub action: Action,
     /// The `minReplicas` to write: the larger of its budget's and its floor.
     pub min: Replicas,
@@ -42,22 +42,22 @@ pub struct MemberDecision {
     pub max: Replicas,
     /// The bounds that were written for it before; absent when there were none.
     pub before: Option<ReplicaBounds>,
-    /// Its share of the fleet's floor; zero when there is no floor.
+    /// The share of the fleet's floor; zero when there is no floor.
     pub floor: Replicas,
     /// The replicas to write, where the hub writes them: Create, Wake, Sleep, Drain; and always in Direct.
     pub replicas: Option<Replicas>,
-    /// Whether its autoscaler must not scale down now, because members of lower priority do first (R9).
+    /// True if its autoscaler must not scale down now, because members of lower priority do first (R9).
     pub hold: bool,
-    /// What it can run in all; absent when unknown.
+    /// The number of replicas that it can run in all; absent when unknown.
     pub capacity: Option<Replicas>,
-    /// Why, the deciding reason first.
+    /// The reasons, the deciding one first.
     pub reasons: Vec<Reason>,
     /// The deciding reason with its numbers; empty when [`Reason::text`] says it all.
     pub because: String,
 }
 
 foretide_domain::words! {
-    /// What to do with a member.
+    /// The treatment of a member.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum Action {
         /// Nothing differs.
@@ -81,7 +81,7 @@ foretide_domain::words! {
 }
 
 impl Action {
-    /// Whether there is something to write.
+    /// True if there is something to write.
     ///
     /// ```
     /// use foretide_federate::Action;
@@ -98,7 +98,7 @@ impl Action {
 /// Declares the reasons: variant, meaning, and the text where there are no numbers.
 macro_rules! reasons {
     ($($(#[$doc:meta])+ $name:ident => $text:literal,)+) => {
-        /// Why a member has its bounds and replicas. Stable words, `UpperCamelCase` in status.
+        /// The reason why a member has its bounds and replicas. Stable words, `UpperCamelCase` in status.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason { $($(#[$doc])+ $name,)+ }
 
@@ -112,7 +112,7 @@ macro_rules! reasons {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
-            /// Its text: lower case, no full stop.
+            /// The text: lower case, no full stop.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
@@ -130,19 +130,19 @@ reasons! {
     Failed => "unavailable for longer than tolerationSeconds",
     /// R2: healthy again, and waiting for its share.
     Recovered => "healthy again; it gets a share after a cooldown",
-    /// Its minimum follows its share of the floor.
+    /// The minimum follows its share of the floor.
     Floor => "its share of the floor from forecast, cron windows and fleet metrics",
     /// The bounds in the member differ from the decided ones.
     Restored => "drift corrected",
     /// R4: another writer or autoscaler controls its replicas.
     Foreign => "another writer controls its replicas; they are not changed",
-    /// It is no candidate: the workload does not exist in it, and the hub does not place it.
+    /// No candidate: the workload does not exist in it, and the hub does not place it.
     TargetAbsent => "the workload does not exist in this member",
-    /// It is no candidate: weights or priorities are given, but none to it.
+    /// No candidate: weights or priorities are given, but none to it.
     NoPreference => "no preference gives it a weight or priority",
-    /// It is no candidate: it leaves on purpose, and nothing of the fleet is known to be left in it.
+    /// No candidate: it leaves on purpose, and nothing of the fleet is known to be left in it.
     Leaving => "it leaves on purpose and gets no share",
-    /// It is no candidate yet: it has a taint that is not tolerated.
+    /// No candidate yet: it has a taint that is not tolerated.
     Tainted => "it has a taint that is not tolerated",
     /// R3: its budget was assigned.
     Assigned => "its share of the budget by the policy",
@@ -180,18 +180,18 @@ reasons! {
     Slept => "scaled to zero; the other members serve the load",
     /// R11: it was woken.
     Woken => "scaled up from zero because it is needed",
-    /// Its replicas are zero and its autoscaler is paused.
+    /// The replicas are zero and its autoscaler is paused.
     Asleep => "scaled to zero until it is needed",
     /// No member can take the rest of the floor.
     FloorUnmet => "the fleet needs more replicas than its members can run",
     /// A lost member holds budget beyond MAX.
     BudgetHeldByLost => "unavailable members keep their budget, so the maximums add up to more than maxReplicas",
-    /// It runs as decided.
+    /// A member that runs as decided.
     Steady => "nothing to change",
 }
 
 impl MemberDecision {
-    /// What changes and why, without a full stop, such as `max 7 -> 10: 6 pods unschedulable for 75 s in member1`.
+    /// The change and its reason, without a full stop, such as `max 7 -> 10: 6 pods unschedulable for 75 s in member1`.
     ///
     /// ```
     /// use foretide_federate::{Action, MemberDecision, Reason};
@@ -222,7 +222,7 @@ impl MemberDecision {
         text
     }
 
-    /// Why, without what changes.
+    /// The reason without the change.
     #[must_use]
     pub fn cause(&self) -> &str {
         if self.because.is_empty() {
@@ -306,15 +306,15 @@ foretide_domain::words! {
     /// The type of a fleet's condition.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum ConditionKind {
-        /// Whether budgets could be assigned.
+        /// True if budgets could be assigned.
         Assigned,
-        /// Whether the budgets fit what the members need.
+        /// True if the budgets fit what the members need.
         Balanced,
-        /// Whether every candidate can be reached.
+        /// True if every candidate can be reached.
         MembersReachable,
-        /// Whether another field manager writes replicas in a member.
+        /// True if another field manager writes replicas in a member.
         ReplicaConflict,
-        /// Whether the capacity of every candidate is known.
+        /// True if the capacity of every candidate is known.
         CapacityKnown,
     }
 }

@@ -136,7 +136,7 @@ fn sticky(
 }
 
 impl Candidate<'_> {
-    /// What it can run beyond what it keeps.
+    /// The number that it can run beyond those that it keeps.
     fn spare_capacity(&self, kept: u32, policy: &Policy) -> u64 {
         let capacity = self.capacity_or(policy.bounds.max.get());
         u64::from(capacity.saturating_sub(kept))

@@ -18,9 +18,9 @@ use std::{
 /// Shares and bounds in replicas; weights in any unit, because only their ratios matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recipient<'a> {
-    /// Its name, which breaks ties.
+    /// The name, which breaks ties.
     pub name: &'a str,
-    /// Its weight; under [`fill`] its capacity as well.
+    /// The weight; under [`fill`] its capacity as well.
     pub weight: u64,
     /// At least this.
     pub min: u32,
@@ -31,13 +31,13 @@ pub struct Recipient<'a> {
 /// A division.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Split {
-    /// What each recipient has, in the order of the recipients.
+    /// The part of each recipient, in the order of the recipients.
     pub shares: Vec<u32>,
-    /// What no recipient can take.
+    /// The rest that no recipient can take.
     pub left: u32,
 }
 
-/// What [`fill`] does with what exceeds every capacity.
+/// The use that [`fill`] makes of an amount that exceeds every capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surplus {
     /// Given out beyond the capacities, to the first tier first: budgets, because capacities are estimates.
@@ -46,7 +46,7 @@ pub enum Surplus {
     Keep,
 }
 
-/// Which of two equal recipients comes first.
+/// The order of two equal recipients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ties {
     /// The first by name.

@@ -30,19 +30,19 @@ pub struct Ledger {
     /// The generation of the spec that was assigned last; absent before the first assignment.
     #[serde(skip_serializing_if = "is_default")]
     pub generation: Option<i64>,
-    /// Whether the last decision was only shown, so that no member was given its share.
+    /// True if the last decision was only shown, so that no member was given its share.
     #[serde(skip_serializing_if = "is_default")]
     pub previewed: bool,
-    /// What no member could take of MAX.
+    /// The part of MAX that no member could take.
     #[serde(skip_serializing_if = "is_default")]
     pub unassigned: Replicas,
     /// Set while members may keep more than their new budget until others are ready.
     #[serde(flatten)]
     pub landing: Option<Landing>,
-    /// When headroom was redistributed last (R8).
+    /// The time at which headroom was redistributed last (R8).
     #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub optimized: Option<Timestamp>,
-    /// When a tier was shrunk last (R9).
+    /// The time at which a tier was shrunk last (R9).
     #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub shrunk: Option<Timestamp>,
     /// Since when more is placed than the fleet needs (R9).
@@ -55,20 +55,20 @@ pub struct Ledger {
     /// none is. The replicas that they start for this do not count as replicas that a single autoscaler would keep.
     #[serde(skip_serializing_if = "is_default")]
     pub handover: Option<Replicas>,
-    /// When a member was woken last (R11).
+    /// The time at which a member was woken last (R11).
     #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub woken: Option<Timestamp>,
     /// The members by name.
     pub members: BTreeMap<String, Entry>,
 }
 
-/// How long others may take to become ready before a budget that shrank is enforced.
+/// The time that others may take to become ready before a budget that shrank is enforced.
 pub(super) const LANDING: SignedDuration = SignedDuration::from_secs(600);
 
 /// The time in which members may keep more than their new budget until others are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Landing {
-    /// When it ends, whether or not the others are ready.
+    /// The time at which it ends, whether or not the others are ready.
     #[serde(rename = "landing", with = "second")]
     pub until: Timestamp,
     /// The replicas of the members with a share when it began, or the demand since then if that is larger: how many are
@@ -87,43 +87,43 @@ pub struct Landing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Entry {
-    /// Whether the member has a share.
+    /// True if the member has a share.
     #[serde(rename = "tenure", skip_serializing_if = "is_default")]
     pub share_status: ShareStatus,
-    /// Its budget: the smallest count.
+    /// The budget: the smallest count.
     pub min: Replicas,
-    /// Its budget: the largest count.
+    /// The budget: the largest count.
     pub max: Replicas,
     /// The largest count that was written for it: its budget, or more while others become ready.
     #[serde(skip_serializing_if = "is_default")]
     pub written: Replicas,
-    /// Its merged preferences when budgets were divided last: labels of a cluster may change, and with them the
+    /// The merged preferences when budgets were divided last: labels of a cluster may change, and with them the
     /// preferences that match it.
     #[serde(rename = "standing", skip_serializing_if = "is_default")]
     pub preference: Option<EffectivePreference>,
-    /// Its capacity when budgets were divided last; absent when it was unknown. Floors are divided by this value, so
+    /// The capacity when budgets were divided last; absent when it was unknown. Floors are divided by this value, so
     /// that an estimate that fluctuates moves nothing.
     #[serde(skip_serializing_if = "is_default")]
     pub capacity: Option<Replicas>,
-    /// Its weight when budgets were divided last.
+    /// The weight when budgets were divided last.
     #[serde(skip_serializing_if = "is_default")]
     pub weight: u64,
-    /// Its position in the order of filling when budgets were divided last.
+    /// The position in the order of filling when budgets were divided last.
     #[serde(skip_serializing_if = "is_default")]
     pub rank: u32,
     /// The capacity that unschedulable pods proved.
     #[serde(rename = "mark", skip_serializing_if = "is_default")]
     pub backoff: Option<Backoff>,
-    /// How long its demand counts as local: other members cannot serve it.
+    /// The time for which its demand counts as local: other members cannot serve it.
     #[serde(skip_serializing_if = "is_default")]
     pub local: Option<Span>,
-    /// Whether its autoscaler was kept from scaling down (R9).
+    /// True if its autoscaler was kept from scaling down (R9).
     #[serde(skip_serializing_if = "is_default")]
     pub held: bool,
-    /// When its budget moved last.
+    /// The time at which its budget moved last.
     #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub moved: Option<Timestamp>,
-    /// When R9 shrank it last.
+    /// The time at which R9 shrank it last.
     #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub shrunk: Option<Timestamp>,
     /// Since when it needs more than its maximum.
@@ -132,13 +132,13 @@ pub struct Entry {
     /// Since when it idles at its minimum (R7).
     #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub idle_since: Option<Timestamp>,
-    /// When it was woken.
+    /// The time at which it was woken.
     #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub woken: Option<Timestamp>,
-    /// When it was put to sleep.
+    /// The time at which it was put to sleep.
     #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub slept: Option<Timestamp>,
-    /// How long it stays awake because it was needed soon after it was put to sleep.
+    /// The time for which it stays awake because it was needed soon after it was put to sleep.
     #[serde(skip_serializing_if = "is_default")]
     pub needed: Option<Span>,
     /// Since when it is healthy again after it had lost its share.
@@ -305,7 +305,7 @@ impl Entry {
         }
     }
 
-    /// Whether the member had a share when budgets were divided last.
+    /// True if the member had a share when budgets were divided last.
     ///
     /// ```
     /// use foretide_federate::{Entry, ShareStatus};
@@ -323,7 +323,7 @@ impl Entry {
     }
 }
 
-/// Whether a member has a share; a number when serialized.
+/// True if a member has a share; a number when serialized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "u32", into = "u32")]
 pub enum ShareStatus {
@@ -332,7 +332,7 @@ pub enum ShareStatus {
     Candidate,
     /// A candidate that could not be changed when budgets were divided last: it kept its share.
     Pinned,
-    /// It lost its share to the others.
+    /// A member that lost its share to the others.
     Failed,
     /// No candidate any more: it is drained, then deleted.
     Draining,
@@ -342,11 +342,11 @@ pub enum ShareStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BackoffFields", into = "BackoffFields")]
 pub struct Backoff {
-    /// How many pods were placed.
+    /// The number of pods that were placed.
     pub placed: Replicas,
     /// The estimate at that time; absent when there was none. A larger estimate later means that nodes were added.
     pub claimed: Option<Replicas>,
-    /// How long it holds. An expired one is kept, because the next one holds twice as long.
+    /// The time for which it holds. An expired one is kept, because the next one holds twice as long.
     pub span: Span,
 }
 
@@ -354,9 +354,9 @@ pub struct Backoff {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "SpanFields", into = "SpanFields")]
 pub struct Span {
-    /// When it ends.
+    /// The time at which it ends.
     pub until: Timestamp,
-    /// How long it lasts, in seconds.
+    /// The duration, in seconds.
     pub seconds: u32,
 }
 

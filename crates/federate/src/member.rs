@@ -11,13 +11,13 @@ use foretide_domain::{ReplicaBounds, Replicas};
 /// observation, never zero. The default member answers, and nothing else is known about it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Member {
-    /// Its name, labels and location.
+    /// The name, labels and location.
     pub profile: Profile,
-    /// Whether it is still a member.
+    /// True if it is still a member.
     pub membership: Membership,
-    /// Whether it can be reached.
+    /// True if it can be reached.
     pub health: Health,
-    /// Its taints.
+    /// The taints.
     pub taints: Vec<Taint>,
     /// The workload's pods; absent when the workload does not exist in the member.
     pub pods: Option<Pods>,
@@ -28,11 +28,11 @@ pub struct Member {
     /// The demand in replicas: the largest, over the metrics, of usage divided by the target per pod. Absent when it
     /// cannot be measured.
     pub demand: Option<f64>,
-    /// How many replicas its nodes and quotas hold in all, running ones included; absent when unknown.
+    /// The number of replicas that its nodes and quotas hold in all, running ones included; absent when unknown.
     pub capacity: Option<Replicas>,
-    /// Whether `capacity` is only an upper bound, because spread constraints were not evaluated.
+    /// True if `capacity` is only an upper bound, because spread constraints were not evaluated.
     pub is_capacity_soft: bool,
-    /// When it was observed last.
+    /// The time at which it was observed last.
     pub observed: Option<Timestamp>,
     /// Another field manager that keeps writing the replicas, if there is one (R4).
     pub foreign_writer: Option<String>,
@@ -40,15 +40,15 @@ pub struct Member {
     pub foreign_hpa: Option<String>,
     /// The `ScaledObject` by which KEDA has paused the workload, if one has (R4).
     pub paused_by: Option<String>,
-    /// Whether the hub places the workload and the one that exists is not from the hub: it is neither drained nor
+    /// True if the hub places the workload and the one that exists is not from the hub: it is neither drained nor
     /// deleted.
     pub foreign_workload: bool,
-    /// Why it cannot be observed, or what will soon keep it from being observed: lower case, no full stop.
+    /// The reason why it cannot be observed, or what will soon keep it from being observed: lower case, no full stop.
     pub problem: Option<String>,
 }
 
 impl Member {
-    /// Whether another autoscaler or another field manager controls its replicas, or a pause holds them (R4).
+    /// True if another autoscaler or another field manager controls its replicas, or a pause holds them (R4).
     pub(super) fn is_scaled_by_others(&self) -> bool {
         self.foreign_writer.is_some() || self.foreign_hpa.is_some() || self.paused_by.is_some()
     }
@@ -61,7 +61,7 @@ pub struct Pods {
     pub replicas: Replicas,
     /// Pods that are ready.
     pub ready: Replicas,
-    /// Of `replicas`, those that the scheduler reports unschedulable, and those that could not be created.
+    /// The part of `replicas` that the scheduler reports unschedulable, and those that could not be created.
     pub unschedulable: Replicas,
     /// Since when the oldest of them is unschedulable.
     pub unschedulable_since: Option<Timestamp>,
@@ -87,42 +87,42 @@ impl Pods {
     }
 }
 
-/// Whether a cluster is a member of the hub's inventory.
+/// True if a cluster is a member of the hub's inventory.
 ///
 /// A description that disappears (a Secret that is deleted and created again, a label that is dropped) is an accident
 /// until somebody says otherwise: it is the same as a member that does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Membership {
-    /// It is described.
+    /// A member that is described.
     #[default]
     Listed,
-    /// Its description is gone, and with it the labels by which it was selected: the preferences of the last
+    /// The description is gone, and with it the labels by which it was selected: the preferences of the last
     /// assignment stay.
     Missing,
-    /// It leaves on purpose: it is drained and gets no share. If it is lost as well, its share goes to the others
+    /// A member that leaves on purpose: it is drained and gets no share. If it is lost as well, its share goes to the others
     /// without a toleration, because nobody waits for it.
     Leaving,
 }
 
-/// Whether a member can be reached.
+/// True if a member can be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {
-    /// It answers.
+    /// A member that answers.
     #[default]
     Ready,
-    /// It answers, and reports that it is not healthy.
+    /// A member that answers, and reports that it is not healthy.
     NotReady {
         /// Since when.
         since: Timestamp,
     },
-    /// It does not answer, or its last answer is too old.
+    /// A member that does not answer, or whose last answer is too old.
     Unknown {
         /// Since when it counts as lost; in the future while the last answer is still recent enough.
         since: Timestamp,
     },
 }
 
-/// What the fleet as a whole needs, decided before it is divided.
+/// The needs of the fleet as a whole, decided before it is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Total {
     /// The demand of the fleet in replicas: the largest, over the metrics, of total usage divided by the target per

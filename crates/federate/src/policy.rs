@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::{Affinity, Toleration};
 use foretide_domain::{ReplicaBounds, Replicas, workload::Mode};
 
-/// How a fleet is divided.
+/// The division of a fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// The assignment policy.
@@ -13,31 +13,31 @@ pub struct Policy {
     /// MIN and MAX: `minReplicas` and `maxReplicas` of the fleet, or of each member under
     /// [`AssignmentKind::Duplicated`].
     pub bounds: ReplicaBounds,
-    /// Which clusters are candidates.
+    /// The clusters that are candidates.
     pub affinity: Affinity,
     /// Weights, priorities and thresholds by cluster.
     pub preferences: Vec<Preference>,
-    /// What members are weighted by under [`AssignmentKind::DynamicWeighted`].
+    /// The weight of members under [`AssignmentKind::DynamicWeighted`].
     pub weight_by: WeightBy,
-    /// Whether members may be scaled to zero replicas.
+    /// True if members may be scaled to zero replicas.
     pub scaling_to_zero: bool,
-    /// How long pods must be unschedulable before other members get the replicas.
+    /// The time for which pods must be unschedulable before other members get the replicas.
     pub delay: SignedDuration,
-    /// What happens to a lost member's share.
+    /// The fate of a lost member's share.
     pub failure: FailurePolicy,
-    /// How long a member may be lost before it counts as failed.
+    /// The time for which a member may be lost before it counts as failed.
     pub toleration: SignedDuration,
     /// Taints of clusters that are tolerated.
     pub tolerations: Vec<Toleration>,
-    /// Who creates the workload in members.
+    /// The creator of the workload in members.
     pub source: WorkloadSource,
-    /// Who writes the scale in members.
+    /// The writer of the scale in members.
     pub mode: Mode,
-    /// Whether what is decided is only shown.
+    /// True if what is decided is only shown.
     pub previewed: bool,
     /// Least time between two changes of one member's budget.
     pub cooldown: SignedDuration,
-    /// How many consecutive observations must confirm a reason before budget or pods are taken away.
+    /// The number of consecutive observations that must confirm a reason before budget or pods are taken away.
     pub settle: u32,
     /// The sync period of the hub: how far apart observations are.
     pub period: SignedDuration,
@@ -80,7 +80,7 @@ impl Policy {
         }
     }
 
-    /// Whether members may be scaled to zero: `scaling_to_zero`, but never under [`AssignmentKind::Duplicated`], where
+    /// True if members may be scaled to zero: `scaling_to_zero`, but never under [`AssignmentKind::Duplicated`], where
     /// no member serves for another.
     ///
     /// ```
@@ -97,7 +97,7 @@ impl Policy {
         self.scaling_to_zero && self.kind != AssignmentKind::Duplicated
     }
 
-    /// Whether budgets move at run time.
+    /// True if budgets move at run time.
     pub(super) fn moves_budgets(&self) -> bool {
         matches!(
             self.kind,
@@ -107,7 +107,7 @@ impl Policy {
         )
     }
 
-    /// Whether members are weighted by capacity.
+    /// True if members are weighted by capacity.
     pub(super) fn weighs_capacity(&self) -> bool {
         match self.kind {
             AssignmentKind::Duplicated | AssignmentKind::StaticWeighted => false,
@@ -124,7 +124,7 @@ foretide_domain::words! {
         /// Every member gets MIN and MAX in full.
         #[default]
         Duplicated,
-        /// As few members as possible: those that run pods first, then the largest.
+        /// The fewest members possible: those that run pods first, then the largest.
         Aggregated,
         /// By the weights of the preferences.
         StaticWeighted,
@@ -135,7 +135,7 @@ foretide_domain::words! {
     }
 }
 
-/// What members are weighted by under [`AssignmentKind::DynamicWeighted`].
+/// The weight of members under [`AssignmentKind::DynamicWeighted`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WeightBy {
     /// The replicas that a member can run.
@@ -145,7 +145,7 @@ pub enum WeightBy {
     Demand,
 }
 
-/// What happens to a lost member's share.
+/// The fate of a lost member's share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
     /// The lost member keeps it.
@@ -155,7 +155,7 @@ pub enum FailurePolicy {
     Reassign,
 }
 
-/// Who creates the workload in members.
+/// The creator of the workload in members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WorkloadSource {
     /// Other tools; a member without the workload is no candidate.
@@ -165,10 +165,10 @@ pub enum WorkloadSource {
     Hub,
 }
 
-/// What the policy says about the clusters that an affinity matches.
+/// The terms of the policy for the clusters that an affinity matches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Preference {
-    /// Which clusters.
+    /// The clusters.
     pub targets: Affinity,
     /// Weight under [`AssignmentKind::StaticWeighted`].
     pub weight: Option<u64>,
@@ -178,6 +178,6 @@ pub struct Preference {
     pub min: Option<Replicas>,
     /// Most replicas of one cluster.
     pub max: Option<Replicas>,
-    /// Whether the clusters add nodes by themselves, so that their capacity counts as MAX.
+    /// True if the clusters add nodes by themselves, so that their capacity counts as MAX.
     pub elastic: bool,
 }

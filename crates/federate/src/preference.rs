@@ -25,12 +25,12 @@ pub struct EffectivePreference {
     /// Upper limit of the cluster's share: MAX where no preference sets one, and under [`AssignmentKind::Duplicated`].
     #[serde(rename = "hi")]
     pub max: Replicas,
-    /// Whether the cluster adds nodes by itself.
+    /// True if the cluster adds nodes by itself.
     #[serde(skip_serializing_if = "is_default")]
     pub elastic: bool,
 }
 
-/// Why a cluster is no candidate.
+/// The reason why a cluster is no candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dropped {
     /// The policy's affinity does not match it.
@@ -171,7 +171,7 @@ impl<'p> PreferenceIndex<'p> {
     }
 }
 
-/// Whether a value is the default, which the ledger omits.
+/// True if a value is the default, which the ledger omits.
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

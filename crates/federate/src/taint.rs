@@ -8,18 +8,18 @@ use serde::Deserialize;
 /// A taint of a cluster or of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taint {
-    /// Its key.
+    /// The key.
     pub key: String,
-    /// Its value; empty for none.
+    /// The value; empty for none.
     pub value: String,
-    /// What it does.
+    /// The effect.
     pub effect: TaintEffect,
-    /// When it was added; absent means when it was first observed.
+    /// The time at which it was added; absent means when it was first observed.
     pub since: Option<Timestamp>,
 }
 
 foretide_domain::words! {
-    /// What a taint does.
+    /// The effect of a taint.
     ///
     /// ```
     /// use foretide_federate::TaintEffect;
@@ -31,7 +31,7 @@ foretide_domain::words! {
     pub enum TaintEffect {
         /// No new share; existing pods stay.
         NoSchedule,
-        /// As `NoSchedule`, if another cluster has no such taint.
+        /// The same as `NoSchedule`, if another cluster has no such taint.
         PreferNoSchedule,
         /// The share is lost when the toleration ends.
         NoExecute,
@@ -67,7 +67,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// Whether it matches a taint; `seconds` is ignored.
+    /// True if it matches a taint; `seconds` is ignored.
     ///
     /// ```
     /// use foretide_federate::{Taint, TaintEffect, Toleration};

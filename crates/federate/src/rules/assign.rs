@@ -62,14 +62,14 @@ fn served(fleet: &RuleContext<'_>, shares: &[Assigned]) -> u32 {
     sum(serving.map(|(state, _)| state.placed))
 }
 
-/// Whether the member's pods are the fleet's because it has or had a share, and it has not been unavailable for long.
+/// True if the member's pods are the fleet's because it has or had a share, and it has not been unavailable for long.
 fn serves_for_fleet(state: &MemberState<'_>) -> bool {
     let is_gone =
         state.role == MemberRole::Failed && state.entry.share_status == ShareStatus::Failed;
     state.known && state.is_counted() && !is_gone
 }
 
-/// Whether a member's role or merged preferences differ from those of the last assignment.
+/// True if a member's role or merged preferences differ from those of the last assignment.
 fn has_changed(state: &MemberState<'_>) -> bool {
     match state.role {
         MemberRole::Active => {
@@ -128,7 +128,7 @@ pub(super) fn candidate<'a>(state: &MemberState<'a>) -> Candidate<'a> {
     candidate_with(state, state.max())
 }
 
-/// As [`candidate`], if its maximum were `max`.
+/// The same as [`candidate`], if its maximum were `max`.
 pub(super) fn candidate_with<'a>(state: &MemberState<'a>, max: u32) -> Candidate<'a> {
     let backed_off = state.proved.is_some();
     let known = state.member.capacity.is_some() && !state.preference.elastic || backed_off;

@@ -34,7 +34,7 @@ fn tiers(fleet: &RuleContext<'_>) -> BTreeSet<Reverse<Option<i64>>> {
     blocked.map(|state| Reverse(fleet.tier(state))).collect()
 }
 
-/// What a blocked member keeps: what is placed, at least one, at least its threshold.
+/// The number that a blocked member keeps: those placed, at least one, at least its threshold.
 fn keeps(state: &MemberState<'_>) -> u32 {
     state.placed.max(1).max(state.lower_limit())
 }

@@ -19,7 +19,7 @@ use super::participation::MemberRole;
 /// The urgency of writes that end ready pods, which may be needed until other members have grown.
 const AFTER_GROWTH: u8 = 2;
 
-/// What to write for one member.
+/// The write for one member.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     action: Action,
@@ -345,7 +345,7 @@ fn default_reason(
     }
 }
 
-/// Which other autoscaler or writer controls a member.
+/// The other autoscaler or writer that controls a member.
 fn foreign_controller(state: &MemberState<'_>) -> String {
     let Member {
         foreign_hpa,

@@ -166,7 +166,7 @@ fn reachable(fleet: &RuleContext<'_>) -> Condition {
     Condition::new(kind, Status::True, "Reachable", message)
 }
 
-/// Whether a member answers, is healthy, and no problem will soon keep it from answering.
+/// True if a member answers, is healthy, and no problem will soon keep it from answering.
 fn is_ready(state: &MemberState<'_>) -> bool {
     let is_unavailable = matches!(
         state.role,
@@ -177,7 +177,7 @@ fn is_ready(state: &MemberState<'_>) -> bool {
     !is_unavailable && state.member.health == Health::Ready && state.member.problem.is_none()
 }
 
-/// Whether a member takes no part in the fleet, reachable or not.
+/// True if a member takes no part in the fleet, reachable or not.
 fn takes_no_part(state: &MemberState<'_>) -> bool {
     match state.role {
         MemberRole::Outside(reason) => !matches!(reason, Reason::Unknown | Reason::Failed),

@@ -21,7 +21,7 @@ pub(super) struct RuleContext<'a> {
     pub(super) ledger: Ledger,
     /// By name.
     pub(super) members: Vec<MemberState<'a>>,
-    /// Whether a member with a share is no longer listed.
+    /// True if a member with a share is no longer listed.
     pub(super) vanished: bool,
     pub(super) floor: Floor<'a>,
     /// In Direct mode the count of the fleet, as far as it is for the active members ([`of_active`]).
@@ -31,11 +31,11 @@ pub(super) struct RuleContext<'a> {
 /// The floor of a fleet.
 #[derive(Clone, Default)]
 pub(super) struct Floor<'a> {
-    /// What is divided; in Direct mode the count of the fleet if that is larger, because it is divided alike.
+    /// The number that is divided; in Direct mode the count of the fleet if that is larger, because it is divided alike.
     pub(super) count: u32,
-    /// What forecast, cron windows and fleet metrics alone request.
+    /// The number that forecast, cron windows and fleet metrics alone request.
     pub(super) requested: u32,
-    /// Whether a landing raises it above what is requested, so that others become ready before pods end.
+    /// True if a landing raises it above what is requested, so that others become ready before pods end.
     pub(super) lands: bool,
     /// The part of it that no member can run.
     pub(super) unmet: u32,
@@ -46,7 +46,7 @@ pub(super) struct Floor<'a> {
 /// A rule: it reads the fleet as the rules before it have left it, and returns what it changes.
 pub(super) type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
 
-/// What a rule changes: of members, and of the fleet as a whole where that is given.
+/// The changes of a rule: of members, and of the fleet as a whole where that is given.
 #[derive(Default)]
 pub(super) struct Step<'a> {
     changes: Vec<Change>,
@@ -149,22 +149,22 @@ impl<'a> RuleContext<'a> {
         self.members.iter().filter(|state| state.is_counted())
     }
 
-    /// How long something has lasted.
+    /// The time for which something has lasted.
     pub(super) fn age(&self, since: Timestamp) -> SignedDuration {
         self.now.duration_since(since)
     }
 
-    /// Whether a member's budget moved less than a cooldown ago.
+    /// True if a member's budget moved less than a cooldown ago.
     pub(super) fn is_cooling_down(&self, state: &MemberState<'_>) -> bool {
         self.within(state.entry.moved, self.policy.cooldown)
     }
 
-    /// Whether something happened less than `span` ago.
+    /// True if something happened less than `span` ago.
     pub(super) fn within(&self, when: Option<Timestamp>, span: SignedDuration) -> bool {
         when.is_some_and(|when| self.age(when) < span)
     }
 
-    /// Whether something has lasted for as many observations as the policy requires before anything is taken away.
+    /// True if something has lasted for as many observations as the policy requires before anything is taken away.
     pub(super) fn settled(&self, since: Option<Timestamp>) -> bool {
         // The first observation begins the span, so `n` of them are `n - 1` periods apart.
         let passes = i32::try_from(self.policy.settle).unwrap_or(i32::MAX);
@@ -218,7 +218,7 @@ fn of_active(policy: &Policy, total: &Total, states: &[MemberState<'_>]) -> Opti
     Some(desired.saturating_sub(kept).max(least).min(desired))
 }
 
-/// Whether the pods of a member are in the count of the fleet, and neither written nor about to end.
+/// True if the pods of a member are in the count of the fleet, and neither written nor about to end.
 fn is_kept(state: &MemberState<'_>) -> bool {
     let is_seen = !matches!(state.member.health, Health::Unknown { .. });
     let is_changed = matches!(state.role, MemberRole::Active | MemberRole::Draining);

@@ -123,7 +123,7 @@ fn recipient<'a>(
     }
 }
 
-/// Whether a member's present capacity is larger than the stored one.
+/// True if a member's present capacity is larger than the stored one.
 fn has_grown(state: &MemberState<'_>) -> bool {
     let stored = state.entry.capacity;
     stored.is_some_and(|stored| stored.get() < state.capacity)
@@ -145,7 +145,7 @@ fn grown_basis(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> FloorBasis {
 /// A recipient of a share of the floor, with its tier.
 struct RankedRecipient<'a> {
     recipient: Recipient<'a>,
-    /// Its tier under the policies that fill tiers; the lowest is filled first.
+    /// The tier under the policies that fill tiers; the lowest is filled first.
     rank: u32,
 }
 

@@ -129,7 +129,7 @@ fn receivers<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f Mem
     fleet.members.iter().filter(takes_part)
 }
 
-/// How many pods of a member are ready within its budget. Of one that does not answer only its minimum is certain: its
+/// The number of pods of a member that are ready within its budget. Of one that does not answer only its minimum is certain: its
 /// autoscaler goes on, and may have scaled down since it was heard. No pods end for the others, and none are started
 /// instead.
 fn certainly_ready(state: &MemberState<'_>) -> u32 {
@@ -156,7 +156,7 @@ fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
     }
 }
 
-/// How many pods are waited for: as many as are needed, within budgets.
+/// The number of pods that are waited for: as many as are needed, within budgets.
 ///
 /// In Direct mode nobody is given more than it has room for, so more would be waited for in vain; except for what the
 /// load asks for, because then the pods beyond the budgets serve it.
@@ -172,7 +172,7 @@ fn goal(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
     }
 }
 
-/// How many pods must be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler
+/// The number of pods that must be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler
 /// over the whole fleet would still keep of what `served` when the landing began. Without MIN, a fleet without load
 /// would have no pods while members change.
 fn needed(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
@@ -208,7 +208,7 @@ fn displaced(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> boo
     displaced.filter_map(|state| state.demand).sum()
 }
 
-/// Whether a member without a share runs pods that never were the fleet's.
+/// True if a member without a share runs pods that never were the fleet's.
 fn is_displaced(state: &MemberState<'_>) -> bool {
     let pods = state.member.pods.filter(|_| !state.member.foreign_workload);
     let runs = pods.is_some_and(|pods| pods.ready > Replicas::ZERO);
@@ -216,7 +216,7 @@ fn is_displaced(state: &MemberState<'_>) -> bool {
     runs && (is_new || !state.is_counted())
 }
 
-/// Whether a member has pods beyond its share that are to end, or had them when it answered last: they may serve still.
+/// True if a member has pods beyond its share that are to end, or had them when it answered last: they may serve still.
 fn is_ending(state: &MemberState<'_>, source: WorkloadSource) -> bool {
     let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
     let is_silent = matches!(

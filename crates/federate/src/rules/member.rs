@@ -16,16 +16,16 @@ use super::participation::{MemberRole, Participation};
 #[derive(Debug)]
 pub(super) struct MemberState<'a> {
     observed: Observed<'a>,
-    /// Where it stands among the members by name; zero until all are classified.
+    /// The position among the members by name; zero until all are classified.
     pub(super) position: usize,
-    /// Its budget and its timers.
+    /// The budget and its timers.
     pub(super) entry: Entry,
-    /// Whether the ledger has an entry for it; if this is false in the end, the entry is removed.
+    /// True if the ledger has an entry for it; if this is false in the end, the entry is removed.
     pub(super) known: bool,
     pub(super) decided: Decided,
 }
 
-/// What is observed of a member. Rules read these fields through their [`MemberState`] and cannot change them.
+/// The observation of a member. Rules read these fields through their [`MemberState`] and cannot change them.
 #[derive(Debug)]
 pub(super) struct Observed<'a> {
     pub(super) member: &'a Member,
@@ -38,55 +38,55 @@ pub(super) struct Observed<'a> {
     pub(super) ready: u32,
     /// Pods that have a node or will get one, capped.
     pub(super) placed: u32,
-    /// What its autoscaler wants, capped.
+    /// The count that its autoscaler wants, capped.
     pub(super) desired: Option<u32>,
-    /// Its demand in replicas.
+    /// The demand in replicas.
     pub(super) demand: Option<f64>,
-    /// What it can run in all; MAX when unknown.
+    /// The number of replicas that it can run in all; MAX when unknown.
     pub(super) capacity: u32,
     /// The capacity that its unschedulable pods have proved, while that holds.
     pub(super) proved: Option<u32>,
-    /// Whether a taint keeps it from getting more than it has.
+    /// True if a taint keeps it from getting more than it has.
     pub(super) closed: bool,
-    /// Whether its pods have been unschedulable for longer than the delay (R5).
+    /// True if its pods have been unschedulable for longer than the delay (R5).
     pub(super) blocked: bool,
-    /// Its minimum and written maximum after the last decision; absent for a new member.
+    /// The minimum and written maximum after the last decision; absent for a new member.
     pub(super) previous: Option<ReplicaBounds>,
 }
 
-/// What the rules decide for a member, beside its budget.
+/// The decisions of the rules for a member, beside its budget.
 #[derive(Debug, Default)]
 pub(super) struct Decided {
-    /// Its share of the fleet's floor.
+    /// The share of the fleet's floor.
     pub(super) floor: u32,
-    /// How much it needs beyond the budget that it had before budgets moved (R6).
+    /// The amount that it needs beyond the budget that it had before budgets moved (R6).
     pub(super) need: u32,
     /// The count to keep while others become ready (landing).
     pub(super) keep: u32,
-    /// Whether its autoscaler must not scale down now (R9).
+    /// True if its autoscaler must not scale down now (R9).
     pub(super) hold: bool,
     /// The replicas to write: of a workload that the hub creates (R3), of a member that is put to sleep or woken (R10,
     /// R11).
     pub(super) write: Option<u32>,
-    /// Its count in Direct mode.
+    /// The count in Direct mode.
     pub(super) count: u32,
-    /// Why, the deciding reason first. R10 and R11 read from them what the rules before them did.
+    /// The reasons, the deciding one first. R10 and R11 read from them what the rules before them did.
     pub(super) reasons: Vec<Reason>,
     /// The deciding reason with its numbers.
     pub(super) because: String,
 }
 
-/// What a rule changes of one member.
+/// The change of one member by a rule.
 pub(super) struct Change {
     /// The position of the member.
     position: usize,
     effect: Effect,
-    /// Why, with its numbers; the text is empty when [`Reason::text`] says it all. Absent for what later rules are to
+    /// The reason with its numbers; the text is empty when [`Reason::text`] says it all. Absent for what later rules are to
     /// know, but what nobody sees.
     why: Option<(Reason, String)>,
 }
 
-/// What the rules do to a member, each with all that it sets.
+/// The effects of the rules on a member, each with all that it sets.
 pub(super) enum Effect {
     /// Nothing; only the reason is given.
     Explain,
@@ -99,11 +99,11 @@ pub(super) enum Effect {
     },
     /// Landing: it keeps this count until others are ready.
     Keep(u32),
-    /// What it needs beyond its budget.
+    /// The amount that it needs beyond its budget.
     Need(Need),
-    /// Its share of the fleet's floor.
+    /// The share of the fleet's floor.
     Floor(u32),
-    /// What floors are divided by from now on.
+    /// The basis of the division of floors from now on.
     FloorBasis(FloorBasis),
     /// R5 to R8: another budget.
     Budget(Budget),
@@ -120,27 +120,27 @@ pub(super) enum Effect {
         count: u32,
         stays_awake: Option<Span>,
     },
-    /// Its count in Direct mode.
+    /// The count in Direct mode.
     Count(u32),
 }
 
-/// What R3 sets of a member.
+/// The parts of a member that R3 sets.
 pub(super) struct Assigned {
     pub(super) entry: Entry,
-    /// Whether its entry stays in the ledger.
+    /// True if its entry stays in the ledger.
     pub(super) known: bool,
     /// The count to begin with, where the hub creates the workload.
     pub(super) write: Option<u32>,
 }
 
-/// How much a member needs beyond its budget, and what follows for its timers (R6).
+/// The amount that a member needs beyond its budget, and the consequences for its timers (R6).
 pub(super) struct Need {
     pub(super) count: u32,
     /// Since when it needs more.
     pub(super) since: Option<Timestamp>,
-    /// How long its demand counts as local.
+    /// The time for which its demand counts as local.
     pub(super) local: Option<Span>,
-    /// When R9 shrank it last, unless that proved wrong.
+    /// The time at which R9 shrank it last, unless that proved wrong.
     pub(super) shrunk: Option<Timestamp>,
 }
 
@@ -201,14 +201,14 @@ impl Change {
     }
 }
 
-/// What one member may take in a division.
+/// The amount that one member may take in a division.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DivisionLimits {
     /// At most this.
     pub(super) max: u32,
-    /// Its weight, and what it is filled up to.
+    /// The weight, and the count up to which it is filled.
     pub(super) capacity: u32,
-    /// Its tier, if that is not its own priority.
+    /// The tier, if that is not its own priority.
     pub(super) priority: Option<i64>,
 }
 
@@ -317,7 +317,7 @@ impl<'a> MemberState<'a> {
         &self.member.profile.name
     }
 
-    /// Whether its pods count as the fleet's.
+    /// True if its pods count as the fleet's.
     pub(super) fn is_counted(&self) -> bool {
         self.participation == Participation::Counted
     }
@@ -326,7 +326,7 @@ impl<'a> MemberState<'a> {
         self.role == MemberRole::Active
     }
 
-    /// Its replicas by its own report: what was written for it may be less already.
+    /// The replicas by its own report: what was written for it may be less already.
     pub(super) fn reported(&self) -> u32 {
         self.member.pods.map_or(0, |pods| pods.replicas.get())
     }
@@ -358,12 +358,12 @@ impl<'a> MemberState<'a> {
         self.min().max(self.decided.floor).min(self.max())
     }
 
-    /// Whether it has a budget, and replicas now or after this decision.
+    /// True if it has a budget, and replicas now or after this decision.
     pub(super) fn is_awake(&self) -> bool {
         self.max() > 0 && self.decided.write.unwrap_or(self.replicas) > 0
     }
 
-    /// Whether it has a budget, and no replicas now or after this decision.
+    /// True if it has a budget, and no replicas now or after this decision.
     pub(super) fn is_asleep(&self) -> bool {
         self.max() > 0 && self.decided.write.unwrap_or(self.replicas) == 0
     }
@@ -379,18 +379,18 @@ impl<'a> MemberState<'a> {
         })
     }
 
-    /// Its demand after this decision: that of a member that is put to sleep goes to the others.
+    /// The demand after this decision: that of a member that is put to sleep goes to the others.
     pub(super) fn lasting_demand(&self) -> Option<f64> {
         let ends = self.decided.write == Some(0);
         if ends { Some(0.0) } else { self.demand }
     }
 
-    /// How much more budget it could be given and use.
+    /// The further budget that it could be given and use.
     pub(super) fn room(&self) -> u32 {
         self.room_beyond(self.max())
     }
 
-    /// As [`MemberState::room`], if its maximum were `max`.
+    /// The same as [`MemberState::room`], if its maximum were `max`.
     pub(super) fn room_beyond(&self, max: u32) -> u32 {
         let limit = self.upper_limit_with(max).min(self.capacity);
         limit.saturating_sub(max)

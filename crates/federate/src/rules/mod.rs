@@ -54,7 +54,7 @@ use member::MemberState;
 use participation::MemberRole;
 pub use participation::Participation;
 
-/// Who has which budget, and what each member needs of it. R3 is first: it replaces entries as a whole.
+/// The rules about budgets, and about the needs of members. R3 is first: it replaces entries as a whole.
 const ASSIGNMENT: [Rule; 4] = [
     assign::assign, // R3
     landing::land,
@@ -76,7 +76,7 @@ const MOVES: [Rule; 9] = [
     shrink::hold,
 ];
 
-/// Which members run, and how many replicas.
+/// The rules about the members that run, and their replicas.
 const RUNNING: [Rule; 5] = [
     sleep::sleep, // R10
     sleep::share_headroom,
@@ -193,7 +193,7 @@ impl<'a> ClassifiedFleet<'a> {
         }
     }
 
-    /// Whether the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with
+    /// True if the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with
     /// the fleet.
     #[must_use]
     pub fn participation(&self) -> BTreeMap<String, Participation> {
@@ -221,7 +221,7 @@ impl<'a> ClassifiedFleet<'a> {
     }
 }
 
-/// Why nothing can be assigned.
+/// The reason why nothing can be assigned.
 fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
     let bounds = fleet.policy.bounds;
     let is_excluded = |state: &MemberState<'_>| {
@@ -259,7 +259,7 @@ fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
     Some(("NoCandidate", message))
 }
 
-/// Whether the affinity selects members, and no preference with a priority matches any of them.
+/// True if the affinity selects members, and no preference with a priority matches any of them.
 fn has_no_priority(fleet: &RuleContext<'_>) -> bool {
     let profiles = fleet.members.iter().map(|state| &state.member.profile);
     let mut preferences = fleet.policy.effective_preferences(profiles);

@@ -46,7 +46,7 @@ fn headroom(state: &MemberState<'_>) -> u32 {
     state.max().saturating_sub(state.replicas)
 }
 
-/// Whether the minimums of running members cover MIN, so that sleeping ones need none.
+/// True if the minimums of running members cover MIN, so that sleeping ones need none.
 fn may_forget_sleepers(fleet: &RuleContext<'_>) -> bool {
     let runs =
         |state: &&MemberState<'_>| state.role.is_pinned() || state.is_active() && state.is_awake();
@@ -54,7 +54,7 @@ fn may_forget_sleepers(fleet: &RuleContext<'_>) -> bool {
     minimums >= fleet.policy.bounds.min.get()
 }
 
-/// What a member keeps in any case.
+/// The number that a member keeps in any case.
 fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
     let minimum = if state.is_awake() {
         state.written_min()

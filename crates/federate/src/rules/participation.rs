@@ -10,43 +10,43 @@ use foretide_domain::Replicas;
 /// The role of a member in its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberRole {
-    /// It takes part and can be changed.
+    /// A member that takes part and can be changed.
     Active,
-    /// It has a share and cannot be changed: it does not answer, or has been unhealthy for longer than tolerated.
+    /// A member that has a share and cannot be changed: it does not answer, or has been unhealthy for longer than tolerated.
     Lost,
-    /// It has a share and is not changed, because another writer or autoscaler controls its replicas.
+    /// A member that has a share and is not changed, because another writer or autoscaler controls its replicas.
     Foreign,
-    /// Its share went to the others.
+    /// The share went to the others.
     Failed,
-    /// As `Failed`, but healthy again for less than a cooldown.
+    /// The same as `Failed`, but healthy again for less than a cooldown.
     Recovering,
-    /// It is to be drained.
+    /// A member that is to be drained.
     Draining,
-    /// It takes no part, for this reason.
+    /// A member that takes no part, for this reason.
     Outside(Reason),
 }
 
 impl MemberRole {
-    /// Whether it keeps its share while the others divide the rest.
+    /// True if it keeps its share while the others divide the rest.
     pub(super) fn is_pinned(self) -> bool {
         matches!(self, Self::Lost | Self::Foreign)
     }
 }
 
-/// Whether what runs in a member belongs to its fleet.
+/// True if what runs in a member belongs to its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Participation {
-    /// Its pods are replicas of the fleet, and what they serve is the fleet's load. So are those of a member that
+    /// The pods are replicas of the fleet, and what they serve is the fleet's load. So are those of a member that
     /// leaves or has lost its share, for as long as they run: other members are to take over their load.
     Counted,
-    /// It has no share and may get one. Its pods are not the fleet's; its load history is, because others took it over.
+    /// A member that has no share and may get one. Its pods are not the fleet's; its load history is, because others took it over.
     Eligible,
-    /// It takes no part, and nothing that runs in it is the fleet's.
+    /// A member that takes no part, and nothing that runs in it is the fleet's.
     Excluded,
 }
 
 impl Participation {
-    /// That of a member with this role. A share that went to others counts until its pods have ended.
+    /// The participation of a member with this role. A share that went to others counts until its pods have ended.
     pub(super) fn of(member: &Member, role: MemberRole, entry: Option<&Entry>) -> Self {
         let has_bounds = |entry: &Entry| entry.max.max(entry.written) > Replicas::ZERO;
         match role {

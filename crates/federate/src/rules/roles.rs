@@ -100,7 +100,7 @@ impl<'a> RoleClassifier<'_, 'a> {
         }
     }
 
-    /// Whether it leaves and is lost, so that there is nothing to drain. A short silence is waited for.
+    /// True if it leaves and is lost, so that there is nothing to drain. A short silence is waited for.
     fn has_left(&self) -> bool {
         let is_lost = matches!(self.member.health, Health::Unknown { since } if since <= self.now);
         self.member.membership == Membership::Leaving && is_lost
@@ -180,7 +180,7 @@ impl<'a> RoleClassifier<'_, 'a> {
         taints::evict(self.policy, self.member, seen, self.now).then_some(Failure::Evicted)
     }
 
-    /// Whether it has been unhealthy for longer than tolerated.
+    /// True if it has been unhealthy for longer than tolerated.
     fn is_unwell(&self) -> bool {
         let since = match self.member.health {
             Health::Ready => return false,
@@ -189,7 +189,7 @@ impl<'a> RoleClassifier<'_, 'a> {
         self.now.duration_since(since) >= self.policy.toleration
     }
 
-    /// Whether it had lost its share and has been healthy for less than a cooldown since.
+    /// True if it had lost its share and has been healthy for less than a cooldown since.
     fn is_recovering(&self) -> bool {
         self.entry.is_some_and(|entry| {
             let healthy = |since: Timestamp| self.now.duration_since(since) >= self.policy.cooldown;
@@ -259,10 +259,10 @@ impl<'a> RoleClassifier<'_, 'a> {
     }
 }
 
-/// How a share is lost.
+/// The ways in which a share is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
-    /// It is unhealthy or does not answer.
+    /// A member that is unhealthy or does not answer.
     Lost,
     /// A taint evicts its pods; it can still be drained.
     Evicted,

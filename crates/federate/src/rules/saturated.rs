@@ -12,7 +12,7 @@ use super::{
     shrink::is_shrinking,
 };
 
-/// How often a member without known demand doubles its need, at most.
+/// The number of times that a member without known demand doubles its need, at most.
 const DOUBLINGS: u32 = 16;
 /// A member that needs budget back within this many cooldowns after it was shrunk serves local demand.
 const LOCAL_COOLDOWNS: i32 = 10;
@@ -70,7 +70,7 @@ fn rounds(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> u32 {
     u32::try_from(rounds).unwrap_or(DOUBLINGS).min(DOUBLINGS)
 }
 
-/// How much a member needs beyond its maximum: by its demand; where that is unknown 1, 2, 4, ... round by round, unless
+/// The amount that a member needs beyond its maximum: by its demand; where that is unknown 1, 2, 4, ... round by round, unless
 /// its maximum equals its minimum, because then its desired count says nothing.
 fn missing(state: &MemberState<'_>, tolerance: f64, rounds: u32) -> u32 {
     let max = state.max();
@@ -108,7 +108,7 @@ pub(super) fn satisfy<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     transfer(fleet, &needs, offers(fleet, slack), Reason::Saturated)
 }
 
-/// What each saturated member for which `is_meant` holds needs and can run; parallel to the members.
+/// The amounts that each saturated member for which `is_meant` holds needs and can run; parallel to the members.
 fn needs(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> Vec<u32> {
     let need = |state: &MemberState<'_>| {
         let open = state.is_active() && state.decided.need > 0 && !state.blocked && is_meant(state);

@@ -18,7 +18,7 @@ use super::member::{Change, DivisionLimits, Effect, MemberState, sum};
 /// For how many cooldowns a shrunk member may take to end its pods.
 const SHRINKING_COOLDOWNS: i32 = 10;
 
-/// How many replicas the fleet has in excess.
+/// The number of replicas that the fleet has in excess.
 #[derive(Clone, Copy, Debug, Default)]
 struct Excess {
     /// Placed replicas beyond what the present demand needs: while there are any, higher priorities are held.
@@ -50,7 +50,7 @@ fn excess(fleet: &RuleContext<'_>) -> Option<Excess> {
     Some(Excess { placed, may_end })
 }
 
-/// What R9 may take from a member: nothing that its local demand needs.
+/// The amount that R9 may take from a member: nothing that its local demand needs.
 fn spare(state: &MemberState<'_>, now: Timestamp) -> u32 {
     let is_local = state.entry.local.is_some_and(|span| now < span.until);
     let needed = state.demand.map_or(state.replicas, |demand| {
@@ -67,7 +67,7 @@ fn beyond_bounds(state: &MemberState<'_>) -> u32 {
     state.replicas.min(state.max()).saturating_sub(least)
 }
 
-/// Whether a member that R9 shrank still reports replicas beyond its maximum. False after ten cooldowns, in case its
+/// True if a member that R9 shrank still reports replicas beyond its maximum. False after ten cooldowns, in case its
 /// autoscaler does nothing.
 pub(super) fn is_shrinking(
     state: &MemberState<'_>,
@@ -104,7 +104,7 @@ pub(super) fn shrink<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     }
 }
 
-/// Whether every member can be read: the pods of another may serve a part of the demand.
+/// True if every member can be read: the pods of another may serve a part of the demand.
 fn is_whole(fleet: &RuleContext<'_>) -> bool {
     fleet.members.iter().all(|state| !state.role.is_pinned())
 }

@@ -54,7 +54,7 @@ pub(super) fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     })
 }
 
-/// How many replicas must be left: as many as one autoscaler over the whole fleet would keep, after the user's window
+/// The number of replicas that must be left: as many as one autoscaler over the whole fleet would keep, after the user's window
 /// and within the user's policies, of those that ran `before` the takeover began. In Direct mode the hub divides that
 /// count in any case.
 fn least(fleet: &RuleContext<'_>, before: u32) -> u32 {
@@ -85,7 +85,7 @@ fn without<'f, 'a>(
     fleet.counted().filter(move |state| state.name() != victim)
 }
 
-/// What the others take over of the floor. In Direct mode nothing: the hub divides counts at once.
+/// The part of the floor that the others take over. In Direct mode nothing: the hub divides counts at once.
 fn reassigned<'a>(fleet: &RuleContext<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
     match fleet.policy.mode {
         Mode::Delegated | Mode::Metric => floor::reassigned(fleet, victim),
@@ -123,7 +123,7 @@ fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberS
     fleet.active().filter(|state| state.is_awake())
 }
 
-/// Whether every awake member is at its minimum, below its target and has cooled down, and minimums add up to more than
+/// True if every awake member is at its minimum, below its target and has cooled down, and minimums add up to more than
 /// MIN.
 fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
     let takes_over = |state: &MemberState<'_>| state.replicas > state.written_min();
@@ -145,7 +145,7 @@ fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) ->
         && minimums > fleet.policy.bounds.min.get()
 }
 
-/// Whether no count could go down. A member that takes over another's share of the floor may be anywhere up to its
+/// True if no count could go down. A member that takes over another's share of the floor may be anywhere up to its
 /// minimum with that share.
 ///
 /// In Direct mode the hub divides the count of the fleet, so the sum counts, and a count that metrics ask for is no
@@ -170,7 +170,7 @@ fn is_at_minimum(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32
     sum(awake(fleet).map(|state| state.replicas)) <= least
 }
 
-/// Whether every member is below its target; where no member has a demand, because all metrics are the fleet's, whether
+/// True if every member is below its target; where no member has a demand, because all metrics are the fleet's, whether
 /// they are together.
 fn is_below_target(fleet: &RuleContext<'_>) -> bool {
     let load = |replicas: u32| (1.0 - fleet.policy.tolerance) * f64::from(replicas);
@@ -212,7 +212,7 @@ fn victim<'f, 'a>(fleet: &'f RuleContext<'a>) -> Option<&'f MemberState<'a>> {
     awake(fleet).filter(may_sleep).min_by(order)
 }
 
-/// What members can do together. Sums do not saturate, so that one of them can be taken away again.
+/// The abilities of members together. Sums do not saturate, so that one of them can be taken away again.
 #[derive(Clone, Copy, Default)]
 struct Service {
     /// The floor that they keep.
@@ -258,7 +258,7 @@ impl Service {
         }
     }
 
-    /// Whether it keeps MIN, can run the floor and this demand in replicas, and stays below its target.
+    /// True if it keeps MIN, can run the floor and this demand in replicas, and stays below its target.
     fn is_enough(self, fleet: &RuleContext<'_>, demand: f64) -> bool {
         let least = fleet.policy.bounds.min.get();
         let ready = u32::try_from(self.ready).unwrap_or(u32::MAX);

@@ -24,7 +24,7 @@ pub(super) fn closed(
     members.iter().map(is_closed).collect()
 }
 
-/// Whether a `NoExecute` taint evicts a member's share: its toleration has expired, or no toleration matches and the
+/// True if a `NoExecute` taint evicts a member's share: its toleration has expired, or no toleration matches and the
 /// policy's own toleration has expired. A taint is as old as its time or `seen` says, whichever is later: its time is
 /// that of another clock, and `seen` survives a step of ours. Otherwise it is new.
 pub(super) fn evict(
@@ -74,7 +74,7 @@ fn repels(policy: &Policy, taint: &Taint) -> bool {
     toleration(policy, taint).is_none()
 }
 
-/// Of the tolerations that match, the one that ends first.
+/// The toleration that ends first of those that match.
 fn toleration<'p>(policy: &'p Policy, taint: &Taint) -> Option<&'p Toleration> {
     let matching = policy.tolerations.iter().filter(|t| t.tolerates(taint));
     matching.min_by_key(|t| t.seconds.unwrap_or(i64::MAX))

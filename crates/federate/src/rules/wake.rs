@@ -11,7 +11,7 @@ use super::participation::MemberRole;
 
 /// A member that is woken within this many cooldowns was put to sleep too early.
 const SOON_COOLDOWNS: i32 = 10;
-/// How long it then stays awake, the first time.
+/// The time for which it then stays awake, the first time.
 const STAY_AWAKE_SECONDS: u32 = 3_600;
 /// The most that this time grows to when it doubles.
 const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
@@ -64,7 +64,7 @@ fn longer_stay_awake(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Option
     })
 }
 
-/// Why each member is to be woken if it is asleep; parallel to the members.
+/// The reason why each member is to be woken if it is asleep; parallel to the members.
 fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     let taken_over = taken_over(fleet);
     let takeover_cause = |state: &MemberState<'_>| {
@@ -96,7 +96,7 @@ fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     wanted
 }
 
-/// Why a member with a budget is awake where members must not sleep.
+/// The reason why a member with a budget is awake where members must not sleep.
 fn always(state: &MemberState<'_>) -> &'static str {
     match state.member.pods {
         None => "the hub places the workload there",
@@ -129,7 +129,7 @@ fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberS
     fleet.active().filter(|state| state.is_awake())
 }
 
-/// Why a sleeping member is needed.
+/// The reason why a sleeping member is needed.
 fn cause(fleet: &RuleContext<'_>) -> Option<&'static str> {
     // A member that cannot be changed may serve all the same.
     let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
