@@ -3,7 +3,7 @@
 //! ```text
 //!              app
 //!               |
-//!   controller, forecaster, leadership, http, cli  ->  api::ports  <-  adapters
+//!   controller, forecaster, leadership, http, cli  ->  foretide-api  <-  adapters
 //!               |                                        |
 //!               +------------>  domain  <----------------+
 //!                                 |

@@ -44,7 +44,7 @@ struct PageArgs {
     #[command(flatten)]
     at: ListenArgs,
     /// How fast the simulated cluster runs: at 1, one of its minutes takes a second
-    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed, requires = "web")]
     speed: f64,
 }
 

@@ -595,7 +595,8 @@ fn invalid_flags_are_a_usage_error() {
         "backtest -f x --warm-up 1d --from 2026-03-02T12:00:00Z",
         "backtest -f x --sweep=0.4",
         "plan -f x --at 2026-03-02T12:00:00Z --from 2026-03-02T12:00:00Z",
-        "demo --speed 0",
+        "demo --speed 2",
+        "demo --web --speed 0",
     ] {
         let words = ["foretide"].into_iter().chain(line.split_whitespace());
         let error = Cli::try_parse_from(words).unwrap_err();

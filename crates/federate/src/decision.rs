@@ -306,15 +306,15 @@ foretide_domain::words! {
     /// The type of a fleet's condition.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum ConditionKind {
-        /// True if budgets could be assigned.
+        /// The assignment of budgets.
         Assigned,
-        /// True if the budgets fit what the members need.
+        /// The fit of budgets to the needs of members.
         Balanced,
-        /// True if every candidate can be reached.
+        /// The reachability of every candidate.
         MembersReachable,
-        /// True if another field manager writes replicas in a member.
+        /// The presence of another field manager that writes replicas in a member.
         ReplicaConflict,
-        /// True if the capacity of every candidate is known.
+        /// The knowledge of the capacity of every candidate.
         CapacityKnown,
     }
 }

@@ -305,7 +305,7 @@ impl Entry {
         }
     }
 
-    /// True if the member had a share when budgets were divided last.
+    /// The share status when budgets were divided last.
     ///
     /// ```
     /// use foretide_federate::{Entry, ShareStatus};
@@ -323,7 +323,7 @@ impl Entry {
     }
 }
 
-/// True if a member has a share; a number when serialized.
+/// The claim of a member to a share; a number when serialized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "u32", into = "u32")]
 pub enum ShareStatus {

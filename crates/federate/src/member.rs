@@ -13,9 +13,9 @@ use foretide_domain::{ReplicaBounds, Replicas};
 pub struct Member {
     /// The name, labels and location.
     pub profile: Profile,
-    /// True if it is still a member.
+    /// The membership in the inventory.
     pub membership: Membership,
-    /// True if it can be reached.
+    /// The health as last heard.
     pub health: Health,
     /// The taints.
     pub taints: Vec<Taint>,
@@ -87,7 +87,7 @@ impl Pods {
     }
 }
 
-/// True if a cluster is a member of the hub's inventory.
+/// The place of a cluster in the hub's inventory.
 ///
 /// A description that disappears (a Secret that is deleted and created again, a label that is dropped) is an accident
 /// until somebody says otherwise: it is the same as a member that does not answer.
@@ -104,7 +104,7 @@ pub enum Membership {
     Leaving,
 }
 
-/// True if a member can be reached.
+/// The health of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {
     /// A member that answers.

@@ -239,10 +239,10 @@ fn is_calm(seed: u64) -> bool {
     (seed / 6).is_multiple_of(2) || alone.contains(&(seed % Disruption::KINDS))
 }
 
-/// What users do to the fleet.
-/// How long it takes until pods are ready in room that has become free: a sync, a write, and their start.
+/// The seconds until pods are ready in room that has become free: a sync, a write, and their start.
 const TAKEN: u64 = 30;
 
+/// What users do to the fleet.
 fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
     let modes = if terms.direct {
         ["Delegated", "Direct"]

@@ -39,7 +39,7 @@ pub trait Workloads: Send + Sync + 'static {
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>>;
     /// Every `HorizontalPodAutoscaler` of the watched namespaces.
     fn every_hpa(&self) -> Vec<Arc<HpaView>>;
-    /// True if KEDA has paused its scaling of a target: as of the last watch event, or as of now where KEDA has no HPA on it.
+    /// The pause of KEDA's scaling of a target: as of the last watch event, or as of now where KEDA has no HPA on it.
     fn keda_pause(&self, target: &ScaleTarget) -> impl Future<Output = KedaPause> + Send;
     /// The pods that a label selector (in its text form) selects, sorted by name.
     ///
@@ -124,7 +124,7 @@ pub trait Cluster: Workloads {
     /// Waits until autoscalers of a kind are created, deleted, or changed in spec or annotations; returns and clears them
     /// all. Cancel safe.
     fn changed(&self, kind: OwnerKind) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
-    /// True if the copies of the autoscalers of a kind in a namespace, or in all, may be out of date, as
+    /// The copies that may be out of date among the autoscalers of a kind in a namespace, or in all, as
     /// [`Workloads::stale`].
     fn stale_autoscalers(&self, kind: OwnerKind, namespace: Option<&str>)
     -> Option<UnusableCopies>;
@@ -209,7 +209,7 @@ pub struct ObjectKey {
     pub name: String,
 }
 
-/// True if KEDA has paused its scaling of a target. It has no HPA on the target then, and its webhook refuses to resume
+/// The pause of KEDA's scaling of a target. It has no HPA on the target then, and its webhook refuses to resume
 /// while the target has another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum KedaPause {

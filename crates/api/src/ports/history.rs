@@ -52,7 +52,7 @@ pub struct HistoryQuery {
     pub text: Arc<str>,
 }
 
-/// True if the values of a query are those of single minutes. `Q` is a query, or what is made of one.
+/// The span over which the values of a query are means. `Q` is a query, or what is made of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution<Q = HistoryQuery> {
     /// Each value is that of its own minute, as of a gauge.
@@ -74,7 +74,7 @@ pub trait DemandQueries: Send + Sync {
     /// Why there is no query, and what would be accepted.
     fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused>;
 
-    /// True if the values of such a query are those of single minutes.
+    /// The span over which the values of such a query are means.
     fn resolution(&self, _query: &HistoryQuery) -> Resolution {
         Resolution::Unknown
     }

@@ -71,13 +71,13 @@ pub trait Fleet: Send + Sync + 'static {
 pub struct MemberView<M> {
     /// The name, labels and location.
     pub profile: Profile,
-    /// True if it is still a member.
+    /// The membership in the inventory.
     pub membership: Membership,
     /// The taints.
     pub taints: Vec<Taint>,
     /// Name of the Prometheus endpoint that the administrator configured for it, if its Secret names one.
     pub prometheus: Option<String>,
-    /// True if it responds.
+    /// The health as last heard.
     pub health: Health,
     /// The workloads; absent if its Secret is not usable, and then `problem` has the reason.
     pub cluster: Option<Arc<M>>,

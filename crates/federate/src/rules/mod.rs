@@ -193,7 +193,7 @@ impl<'a> ClassifiedFleet<'a> {
         }
     }
 
-    /// True if the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with
+    /// The participation of each member by name; a member that is absent has nothing to do with
     /// the fleet.
     #[must_use]
     pub fn participation(&self) -> BTreeMap<String, Participation> {
@@ -248,7 +248,9 @@ fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
         return Some(("NoPriority", message));
     }
     let trouble = fleet.members.iter().find_map(|state| {
-        let problem = state.member.problem.as_deref()?;
+        // Not of one that is no candidate anyway.
+        let is_unread = state.role == MemberRole::Outside(Reason::Unknown);
+        let problem = state.member.problem.as_deref().filter(|_| is_unread)?;
         Some(format!("{}: {problem}", state.name()))
     });
     let advice = "check clusterAffinity, taints, and whether the workload exists in the members";

@@ -33,7 +33,7 @@ impl MemberRole {
     }
 }
 
-/// True if what runs in a member belongs to its fleet.
+/// The relation of what runs in a member to its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Participation {
     /// The pods are replicas of the fleet, and what they serve is the fleet's load. So are those of a member that
