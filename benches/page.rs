@@ -17,13 +17,13 @@ use axum::{
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use foretide::{
-    clock::Clock,
     http::page::PageSite,
     page::{
         DecisionLog, Page, Visible,
         api::{ChartQuery, FleetQuery, ObjectKey, SpanQuery},
     },
 };
+use foretide_base::clock::Clock;
 use tower::ServiceExt as _;
 
 use self::crowd::{Member, NOW, StandingClock};

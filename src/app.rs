@@ -26,21 +26,21 @@ use crate::{
         members::{MemberRegistry, MemberSettings, Timeouts},
         prometheus::{Endpoints, MatchersError, QueryRules, RulesCache},
     },
-    clock::Clock,
     config::{Config, KubeAccess, MetricsAuth},
     controller::{EffectiveController, FleetController, Setup, Shared},
     forecaster::{Forecaster, ForecasterSetup},
-    http::{
-        self, MetricsAccess,
-        page::{PageAccess, PageSite},
-    },
-    leadership::{self, Campaign, LEASE, Leadership},
-    machine::Machine,
+    http::page::{PageAccess, PageSite},
     page::{DecisionLog, Page},
-    telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
 use foretide_api::ports::{Cluster as _, Fleet, MemberView, PAGE_AUDIENCE};
 use foretide_api::validation::TargetRules;
+use foretide_base::{
+    clock::Clock,
+    http::{self, MetricsAccess},
+    leadership::{self, Campaign, LEASE, Leadership},
+    machine::Machine,
+    telemetry::{MemberGauges, Telemetry, WatchHealth},
+};
 
 /// How often the health of the watches is published.
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);

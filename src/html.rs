@@ -11,24 +11,24 @@ use std::fmt::Write as _;
 
 use foretide_chart::{Chart, Scatter};
 
-use crate::printable;
+use foretide_base::printable;
 
 /// A part of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Html(String);
+pub struct Html(String);
 
 // === impl Html ===
 
 impl Html {
     /// A text. Control characters but line breaks are shown by their codes.
-    pub(crate) fn text(text: &str) -> Self {
+    pub fn text(text: &str) -> Self {
         let mut html = String::with_capacity(text.len());
         escape(&mut html, text);
         Self(html)
     }
 
     /// An element with its content; neither `script` nor `style` can hold any.
-    pub(crate) fn element(
+    pub fn element(
         name: &'static str,
         attributes: &[(&'static str, &str)],
         content: impl IntoIterator<Item = Self>,
@@ -42,37 +42,37 @@ impl Html {
     }
 
     /// An element that cannot have content, such as `meta`.
-    pub(crate) fn empty(name: &'static str, attributes: &[(&'static str, &str)]) -> Self {
+    pub fn empty(name: &'static str, attributes: &[(&'static str, &str)]) -> Self {
         Self(start(name, attributes))
     }
 
     /// A chart, whose style is [`foretide_chart::STYLE`].
-    pub(crate) fn chart(chart: &Chart) -> Self {
+    pub fn chart(chart: &Chart) -> Self {
         Self(chart.fragment())
     }
 
     /// A chart of results against two measures, in the same style.
-    pub(crate) fn scatter(scatter: &Scatter) -> Self {
+    pub fn scatter(scatter: &Scatter) -> Self {
         Self(scatter.fragment())
     }
 
     /// A stylesheet of the program.
-    pub(crate) fn style(parts: [&'static str; 2]) -> Self {
+    pub fn style(parts: [&'static str; 2]) -> Self {
         Self(format!("<style>{}</style>", parts.concat()))
     }
 
     /// Parts one after the other.
-    pub(crate) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
+    pub fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         Self(parts.into_iter().map(|part| part.0).collect())
     }
 
     /// Whether there is nothing in it.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// A whole document in English.
-    pub(crate) fn document(head: Self, body: Self) -> String {
+    pub fn document(head: Self, body: Self) -> String {
         let head = Self::element("head", &[], [head]);
         let body = Self::element("body", &[], [body]);
         let html = Self::element("html", &[("lang", "en")], [head, body]);

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use foretide::{cli, machine::Machine};
+use foretide::cli;
+use foretide_base::machine::Machine;
 
 fn main() -> ExitCode {
     cli::run(cli::Cli::parse(), &Machine::system())

@@ -4,13 +4,10 @@
 //! counts against a concurrency limit. How many replicas a workload needs is left to `domain`.
 
 mod api_server;
-mod breaker;
 pub mod certificates;
-mod circuits;
 pub mod kube;
 pub mod members;
 mod metrics_api;
 pub mod prometheus;
-mod redact;
 pub mod remote_page;
 pub mod upstream;

@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio::{sync::Mutex, time::timeout};
 
 use super::api_server::{CallError, Calls, Connection, Limits, WriteGate, query, segment};
-use crate::{clock::Monotonic, error::chain, machine::Machine};
 use foretide_api::ports::{UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings};
+use foretide_base::{clock::Monotonic, error::chain, machine::Machine};
 
 /// How old the certificates may be that a connection is verified with.
 const READ_PERIOD: Duration = Duration::from_mins(1);
@@ -218,11 +218,9 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::adapters::{
-        api_server::fake::{FakeServer, Reply},
-        breaker,
-    };
-    use crate::clock::Clock;
+    use crate::adapters::api_server::fake::{FakeServer, Reply};
+    use foretide_base::breaker;
+    use foretide_base::clock::Clock;
 
     fn request<'a>(path: &[&'a str]) -> UpstreamRequest<'a> {
         UpstreamRequest {

@@ -24,20 +24,19 @@ use crate::{
         },
         upstream::HttpsUpstream,
     },
-    clock::Contact,
     config::{AdapterConfig, MetricApiArg},
     http::{
         self, AccessControl,
         metrics_api::{MetricApi, MetricSources},
     },
-    machine::Machine,
 };
 use foretide_api::ports::{CertificateSource, ClientCertificates, SelfManaged};
+use foretide_base::{clock::Contact, machine::Machine};
 
 /// Where an API server says whom it authenticates how.
 const AUTHORITIES: &str = "the ConfigMap kube-system/extension-apiserver-authentication";
 /// The API servers hold a few connections each, maybe all behind one address, and may send all of their requests on one.
-const LIMITS: http::PortLimits = http::PortLimits {
+const LIMITS: foretide_base::http::PortLimits = foretide_base::http::PortLimits {
     connections: 256,
     connections_of_peer: 256,
     requests: 256,
@@ -190,7 +189,7 @@ impl Adapter {
         let (router, configs) = (self.router(config), self.certificates.configs());
         self.machine.serve(&router);
         server.serve(listener, |listener, stopped| {
-            http::serve_tls(listener, configs, router, LIMITS, stopped)
+            foretide_base::http::serve_tls(listener, configs, router, LIMITS, stopped)
         });
         tracing::info!(listen = %config.listen, apis = self.groups(), "metric adapter started");
         let Self {

@@ -12,14 +12,12 @@ use crate::{
             adapter_config::ReloadOutcome, matchers,
         },
     },
-    clock::Clock,
     config::{AdapterConfigSource, Config, ScopeArg},
-    error::chain,
     forecaster::{self, HistorySource},
-    machine::Machine,
 };
 use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::{DemandQueries, HistoryReader};
+use foretide_base::{clock::Clock, error::chain, machine::Machine};
 
 /// How often the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
 const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);

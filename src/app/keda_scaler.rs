@@ -20,12 +20,14 @@ use crate::{
         certificates::Certificates,
         kube::{Connection, KubeAutoscalers},
     },
-    clock::{Clock, Contact},
     config::KedaScalerConfig,
     http,
-    machine::Machine,
 };
 use foretide_api::ports::{Autoscalers, ClientCertificates};
+use foretide_base::{
+    clock::{Clock, Contact},
+    machine::Machine,
+};
 
 /// Runs one KEDA scaler until `shutdown` completes.
 ///
@@ -54,9 +56,12 @@ pub async fn run(
     server.serve(listener, |listener, stopped| match &certificates {
         Some(certificates) => {
             let configs = certificates.configs();
-            http::serve_tls(listener, configs, router, http::keda::LIMITS, stopped).boxed()
+            foretide_base::http::serve_tls(listener, configs, router, http::keda::LIMITS, stopped)
+                .boxed()
         }
-        None => http::serve_http2(listener, router, http::keda::LIMITS, stopped).boxed(),
+        None => {
+            foretide_base::http::serve_http2(listener, router, http::keda::LIMITS, stopped).boxed()
+        }
     });
     server.spawn("answers of streams", updates);
     server.spawn("watch of autoscalers", async move {

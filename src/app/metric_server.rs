@@ -16,12 +16,14 @@ use super::{
 };
 use crate::{
     adapters::kube::{ConnectError, Connection, KubeAutoscalers, MAX_STALENESS, WatchReport},
-    clock::Contact,
     config::KubeAccess,
-    http::{self, TlsConfigs},
-    machine::Machine,
 };
 use foretide_api::ports::Autoscalers as _;
+use foretide_base::{
+    clock::Contact,
+    http::{TlsConfigs, probes, serve},
+    machine::Machine,
+};
 
 /// What every server of metrics answers from.
 const AUTOSCALERS: &str = "EffectiveHorizontalPodAutoscalers";
@@ -113,7 +115,7 @@ impl MetricServer {
             stop: None,
         };
         if let Some(listener) = listener {
-            server.spawn("probes", http::serve(listener, http::probes(unready)));
+            server.spawn("probes", serve(listener, probes(unready)));
         }
         server
     }

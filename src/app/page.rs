@@ -10,13 +10,12 @@ use crate::{
         kube::{KubeCluster, WatchReport},
         members::{MemberRegistry, MemberReport},
     },
-    clock::Contact,
-    leadership::Leadership,
-    machine::Machine,
     page::{Health, Host, MemberState, Page, api::SourceHealth},
-    telemetry::Telemetry,
 };
 use foretide_api::ports::ServerHealth;
+use foretide_base::{
+    clock::Contact, leadership::Leadership, machine::Machine, telemetry::Telemetry,
+};
 
 /// The longest that a watch that works receives nothing, in seconds.
 const WATCH_SILENCE: f64 = 60.0;

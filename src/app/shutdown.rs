@@ -13,10 +13,8 @@ use futures::{FutureExt as _, future::join};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 
 use super::AppError;
-use crate::{
-    controller::Setup,
-    leadership::{Leadership, WRITE_TIME},
-};
+use crate::controller::Setup;
+use foretide_base::leadership::{Leadership, WRITE_TIME};
 
 /// The parts that finish what they began before the lease is released.
 pub(super) const CONTROLLER: &str = "controller";
@@ -123,7 +121,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::{
+    use foretide_base::{
         clock::{Clock, Monotonic},
         leadership::Token,
     };

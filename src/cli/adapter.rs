@@ -6,8 +6,8 @@ use super::service::{self, Logging, shutdown_signal};
 use crate::{
     app,
     config::{AdapterArgs, AdapterConfig},
-    machine::Machine,
 };
+use foretide_base::machine::Machine;
 
 /// Runs the metric adapter until it is stopped or fails.
 pub(super) fn run(args: AdapterArgs, machine: &Machine) -> ExitCode {

@@ -6,7 +6,8 @@ use foretide_domain::cron::Zone;
 use jiff::{Timestamp, civil::Date};
 
 use super::output::{Screen, Size};
-use crate::{config, machine::Machine};
+use crate::config;
+use foretide_base::machine::Machine;
 
 /// The terminal, the time zone, the instant and the machine that a command runs with.
 #[derive(Clone, Debug)]

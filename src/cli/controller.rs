@@ -9,9 +9,8 @@ use super::{
 use crate::{
     app,
     config::{Config, ControllerArgs, FileError},
-    error::chain,
-    machine::Machine,
 };
+use foretide_base::{error::chain, machine::Machine};
 
 /// Runs the controller until it is stopped or fails.
 pub(super) fn run(args: ControllerArgs, machine: &Machine) -> ExitCode {

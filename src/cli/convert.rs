@@ -12,7 +12,7 @@ use super::{
     manifest::Document,
     output::{CommandOutput, Failure},
 };
-use crate::{error::chain, printable};
+use foretide_base::{error::chain, printable};
 
 /// Arguments of `foretide convert`.
 #[expect(

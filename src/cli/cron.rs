@@ -13,7 +13,7 @@ use super::{
     context::CommandContext,
     output::{API_VERSION, CommandOutput, Failure, OutputFormat, Screen, Side},
 };
-use crate::error::chain;
+use foretide_base::error::chain;
 
 /// Arguments of `foretide cron`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use crate::printable;
+use foretide_base::printable;
 
 /// How a command ended, as the shell sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

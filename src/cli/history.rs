@@ -16,15 +16,14 @@ use super::{cluster::ReadCluster, context::Progress, output::Failure};
 use crate::{
     app,
     config::{Config, ConfigFile, ScopeArg},
-    error::chain,
     forecaster::{HistorySource, minutes_are_usable},
-    machine::Machine,
 };
 use foretide_api::ports::{
     Authorization, CredentialFiles, Demand, DemandQueries, HistoryError, HistoryQuery,
     HistoryReader, HistoryServer, QUERY_ANNOTATION, Resolution,
 };
 use foretide_api::{autoscaler::Autoscaler, validation};
+use foretide_base::{error::chain, machine::Machine};
 
 /// The distance between two samples that are read.
 const STEP: SignedDuration = SignedDuration::from_mins(1);

@@ -25,8 +25,9 @@ use super::{
     template::{self, WorkloadTemplate},
     validate::{self, Accepted, Severity, Validator},
 };
-use crate::{config::ScopeArg, error::chain, machine::Machine};
+use crate::config::ScopeArg;
 use foretide_api::autoscaler::Autoscaler;
+use foretide_base::{error::chain, machine::Machine};
 
 /// Flags that all offline commands share.
 #[expect(

@@ -6,8 +6,8 @@ use super::service::{self, Logging, shutdown_signal};
 use crate::{
     app,
     config::{KedaScalerArgs, KedaScalerConfig},
-    machine::Machine,
 };
+use foretide_base::machine::Machine;
 
 /// Runs the KEDA scaler until it is stopped or fails.
 pub(super) fn run(args: KedaScalerArgs, machine: &Machine) -> ExitCode {

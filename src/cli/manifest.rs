@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
 use super::output::Failure;
-use crate::error::{chain, yaml};
 use foretide_api::autoscaler::Autoscaler;
+use foretide_base::error::{chain, yaml};
 
 /// File name that stands for standard input.
 const STANDARD_INPUT: &str = "-";

@@ -43,7 +43,8 @@ pub use self::{
     exit::Exit,
     output::{API_VERSION, CommandOutput, Failure, Paint, Screen, Side, Size},
 };
-use crate::{config, machine::Machine};
+use crate::config;
+use foretide_base::machine::Machine;
 
 /// Prediction- and cron-augmented autoscaling for Kubernetes.
 #[derive(Debug, clap::Parser)]

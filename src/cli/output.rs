@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::exit::{Exit, print_error};
-use crate::printable;
+use foretide_base::printable;
 
 /// The escape sequence that ends a color.
 const UNPAINTED: &str = "\u{1b}[0m";

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use super::context::Progress;
-use crate::printable;
+use foretide_base::printable;
 
 /// How wide a progress bar is.
 const BAR: u32 = 40;

@@ -5,7 +5,7 @@ use std::{error::Error, fmt::Display, future::Future, process::ExitCode, time::D
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit;
-use crate::{error::chain, open_files, telemetry};
+use foretide_base::{error::chain, open_files, telemetry};
 
 /// How long threads that block may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);

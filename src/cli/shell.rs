@@ -7,7 +7,7 @@ use super::{
     Cli,
     output::{CommandOutput, Failure},
 };
-use crate::error::chain;
+use foretide_base::error::chain;
 
 /// Arguments of `foretide completions`.
 #[derive(Debug, Clone, clap::Args)]

@@ -18,9 +18,9 @@ use super::{
 };
 use crate::{
     adapters::remote_page::{PageLocation, RemotePage, RemotePageSettings, ServiceAccount},
-    error::chain,
     http::page::{RemoteRequest, proxy},
 };
+use foretide_base::error::chain;
 
 /// What is said before the token of a person is sent.
 const OWN_TOKEN: &str = "note: the page is read with your token of the kubeconfig, which the API server accepts too. It is sent to one \

@@ -36,15 +36,12 @@ use super::{
     manifest::{self, Document, Location},
     output::OutputFormat,
 };
-use crate::{
-    app,
-    config::ScopeArg,
-    error::{TEMPLATE, is_template},
-};
+use crate::{app, config::ScopeArg};
 use foretide_api::{
     autoscaler::Autoscaler,
     validation::{self, FleetSpec, Invalid},
 };
+use foretide_base::error::{TEMPLATE, is_template};
 
 /// The default sync period of the controller: how long an observation of a fleet is valid.
 const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);

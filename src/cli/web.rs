@@ -12,7 +12,7 @@ use super::{
     output::{self, CommandOutput, Failure, Screen},
     service::shutdown_signal,
 };
-use crate::{error::chain, http};
+use foretide_base::error::chain;
 
 /// Where a page is served unless another address is named.
 pub(super) const ADDRESS: &str = "127.0.0.1:8090";
@@ -73,7 +73,7 @@ pub(super) async fn serve(
     output::print(Ok(CommandOutput::text(line)), screen);
     tokio::select! {
         biased;
-        () = http::serve(listener, router) => {}
+        () = foretide_base::http::serve(listener, router) => {}
         _ended = tokio::spawn(drive) => {}
         () = shutdown_signal() => {}
     }

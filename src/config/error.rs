@@ -1,8 +1,8 @@
 //! Why a configuration cannot be used.
 
-use crate::leadership::WRITE_TIME;
 use foretide_api::ports::ServerError;
 use foretide_api::validation::{InvalidCostLimit, InvalidTargetKind};
+use foretide_base::leadership::WRITE_TIME;
 
 /// A flag with an invalid value.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

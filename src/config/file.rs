@@ -34,7 +34,7 @@ use super::{
     error::ConfigError,
     servers::{ServerSection, ServerSections},
 };
-use crate::error::yaml;
+use foretide_base::error::yaml;
 
 /// The flags that are not fields: where the file and the cluster are, and those with sections of their own.
 const FLAGS_WITHOUT_FIELD: [&str; 5] = [

@@ -49,9 +49,9 @@ pub use self::{
     metric_server::{MetricServerArgs, MetricServerConfigError},
     servers::ServerSections,
 };
-use crate::leadership::{Timing, WRITE_TIME};
 use foretide_api::ports::HistoryServer;
 use foretide_api::validation::{CostLimits, TargetKind, TargetRules};
+use foretide_base::leadership::{Timing, WRITE_TIME};
 
 /// Who may read `/metrics`.
 #[derive(Debug, Clone, PartialEq, Eq)]

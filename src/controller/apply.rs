@@ -10,9 +10,9 @@ use foretide_domain::{ReplicaBounds, Replicas, autoscale::action::Action};
 use serde_json::Value;
 
 use super::{child_hpa, decide::Decided};
-use crate::telemetry::{Telemetry, Write};
 use foretide_api::ownership;
 use foretide_api::ports::{ClusterError, HpaView, Workloads};
+use foretide_base::telemetry::{Telemetry, Write};
 
 /// What became of a decision.
 #[derive(Debug, Clone)]

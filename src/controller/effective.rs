@@ -23,13 +23,13 @@ use super::{
     part::{Part, Permission},
     report::{self, Extras, Report, ReportState, Reporter},
 };
-use crate::clock::Monotonic;
 use foretide_api::ports::{Cluster, ClusterError, ListedAutoscalers};
 use foretide_api::{
     autoscaler::Autoscaler,
     ownership::{Owner, OwnerKind},
     validation::{self, Invalid, TargetRules},
 };
+use foretide_base::clock::Monotonic;
 
 /// The autoscalers of one cluster.
 #[derive(Debug)]

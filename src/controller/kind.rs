@@ -21,13 +21,13 @@ use super::{
     report::{Report, ReportState, Reporter, Trouble},
     state::{KindState, ObjectState, StateCell, StateStore},
 };
-use crate::clock::Monotonic;
 use foretide_api::ports::ObjectKey;
 use foretide_api::{
     autoscaler::Autoscaler,
     ownership::{Owner, OwnerKind},
     validation::Invalid,
 };
+use foretide_base::clock::Monotonic;
 
 /// Autoscalers that are due at once.
 #[derive(Debug)]

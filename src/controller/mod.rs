@@ -40,12 +40,10 @@ use foretide_domain::{cron::Zone, hpa::Settings};
 use jiff::SignedDuration;
 
 use self::{effective::Effective, fleet::Federated, run::Controller};
-use crate::{
-    clock::Clock, forecaster::forecasts::Forecasts, leadership::Leadership, page::DecisionLog,
-    telemetry::Telemetry,
-};
+use crate::{forecaster::forecasts::Forecasts, page::DecisionLog};
 use foretide_api::ports::{Cluster, Fleet};
 use foretide_api::validation::TargetRules;
+use foretide_base::{clock::Clock, leadership::Leadership, telemetry::Telemetry};
 
 /// The settings of a controller.
 #[derive(Debug, Clone)]

@@ -12,8 +12,8 @@ use std::{
 use futures::{StreamExt, stream};
 
 use super::{apply::Writer, child_hpa};
-use crate::{clock::Monotonic, telemetry::Telemetry};
 use foretide_api::ports::{Cluster, HpaView};
+use foretide_base::{clock::Monotonic, telemetry::Telemetry};
 
 /// How many are restored at once.
 const CONCURRENT_RESTORES: usize = 2;

@@ -37,16 +37,18 @@ use self::{
 pub(super) use self::{queue::Reports, written::LedgerIntent};
 use super::{apply::Applied, decide::Decided, target::TargetState};
 use crate::{
-    clock::Monotonic,
     forecaster::forecasts::Forecasts,
     page::{self, DecisionLog, Record},
-    telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry},
 };
 use foretide_api::ports::{ClusterError, EventNote, UnusableCopies};
 use foretide_api::{
     autoscaler::{Autoscaler, FleetStatus, Status},
     status::{condition, is_unhealthy, ledger_status},
     validation::Invalid,
+};
+use foretide_base::{
+    clock::Monotonic,
+    telemetry::{Counts, ForecastQuality, ObjectLabels, Telemetry},
 };
 
 /// Makes reports of what was decided and applied, and publishes its metrics and log.

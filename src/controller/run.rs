@@ -22,12 +22,12 @@ use super::{
     sync::{DueObject, Next, SyncContext},
     work_queue::{Entry, WorkQueue},
 };
-use crate::{
+use foretide_api::autoscaler::Autoscaler;
+use foretide_api::ports::{Cluster, ObjectKey};
+use foretide_base::{
     clock::{Clock, Monotonic},
     leadership::Leadership,
 };
-use foretide_api::autoscaler::Autoscaler;
-use foretide_api::ports::{Cluster, ObjectKey};
 
 /// How often the loop checks whether the cluster has been listed for the first time, and whether it may act.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);

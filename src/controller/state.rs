@@ -16,8 +16,8 @@ use super::{
     report::{ReportInput, ReportState},
     target::{StoredHistory, TargetState},
 };
-use crate::clock::ClockReading;
 use foretide_api::{autoscaler::Autoscaler, validation::Invalid};
+use foretide_base::clock::ClockReading;
 
 /// The states of all objects of a kind, by UID.
 #[derive(Debug)]

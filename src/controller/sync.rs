@@ -21,9 +21,9 @@ use super::{
     report::{INVALID_SPEC, ReportState, Reporter, Reports, Trouble},
     state::InForce,
 };
-use crate::clock::Clock;
 use foretide_api::ports::Cluster;
 use foretide_api::{autoscaler::Autoscaler, validation::Invalid};
+use foretide_base::clock::Clock;
 
 /// What every sync of a kind works with.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::{
 
 use jiff::SignedDuration;
 
-use crate::clock::Monotonic;
+use foretide_base::clock::Monotonic;
 
 /// What the queue needs to know of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

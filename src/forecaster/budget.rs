@@ -14,8 +14,8 @@ use foretide_models::{Algorithm, SharedPrice, TradeOffs};
 use jiff::SignedDuration;
 
 use super::series_key::SeriesKey;
-use crate::{clock::Monotonic, telemetry::BudgetGauges};
 use foretide_api::validation::{self, CostLimits};
+use foretide_base::{clock::Monotonic, telemetry::BudgetGauges};
 
 /// How long a price is kept while its namespace has the same series: the trade-offs are means of days.
 const PRICE_PERIOD: SignedDuration = SignedDuration::from_mins(5);

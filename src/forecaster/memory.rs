@@ -12,7 +12,7 @@ use foretide_domain::{forecast::Refused, proposal::Reason};
 use jiff::Timestamp;
 
 use super::series_key::SeriesKey;
-use crate::{
+use foretide_base::{
     clock::{LogPace, Monotonic},
     memory::{FairShares, Item, Memory},
 };

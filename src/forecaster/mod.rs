@@ -57,18 +57,18 @@ use self::{
     workers::Workers,
 };
 pub use self::{minutes::minutes_are_usable, request::refused_queries, series_key::SeriesKey};
-use crate::{
-    clock::{ClockReading, Monotonic},
-    error::chain,
-    leadership::Leadership,
-    machine::Machine,
-    telemetry::Telemetry,
-};
 use foretide_api::ports::{Cluster, DemandQueries, HistoryReader};
 use foretide_api::{
     autoscaler::Autoscaler,
     ownership::OwnerKind,
     validation::{self, CostLimits, TargetRules},
+};
+use foretide_base::{
+    clock::{ClockReading, Monotonic},
+    error::chain,
+    leadership::Leadership,
+    machine::Machine,
+    telemetry::Telemetry,
 };
 
 /// The time between two passes.

@@ -16,8 +16,8 @@ use tokio::task::{AbortHandle, Id};
 use super::history::{CacheKey, RangeQuery};
 use super::refresher::{RefreshError, Refresher};
 use super::request::RefreshRequest;
-use crate::clock::Monotonic;
 use foretide_api::validation::is_priced;
+use foretide_base::clock::Monotonic;
 
 /// The wait after a failed query; it doubles up to the refresh period.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(15);

@@ -18,8 +18,8 @@ use super::ingest::{self, Rejection};
 use super::minutes::{RawValues, SeriesSamples};
 use super::request::RefreshRequest;
 use super::unit_change::{PastLevels, UnitChange, unit_change};
-use crate::{error::chain, fair_slots::Slot, machine::Machine};
 use foretide_api::ports::{HistoryError, HistoryReader, QUERY_ANNOTATION};
+use foretide_base::{error::chain, fair_slots::Slot, machine::Machine};
 
 /// How much history an incremental forecaster gets once it has learned from all of it: a day to compare with, and two
 /// hours that are compared.

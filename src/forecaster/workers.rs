@@ -15,12 +15,12 @@ use super::{
     refresher::{RefreshResult, Refresher},
     series_key::SeriesKey,
 };
-use crate::{
+use foretide_api::ports::{HistoryError, HistoryReader};
+use foretide_base::{
     fair_slots::{FairSlots, PROMPT, Slot},
     machine::Machine,
     shared_map::SharedMap,
 };
-use foretide_api::ports::{HistoryError, HistoryReader};
 
 /// How many series query the same servers at once, and as many more whose queries are slow: four of one namespace, and
 /// one that is kept for another. A Prometheus runs 20 queries at once by default. Each series keeps its slot until its

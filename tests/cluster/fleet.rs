@@ -67,7 +67,7 @@ impl World {
     /// Starts a hub that can run pods as well, and members; every pod uses what its autoscaler aims at, and the other
     /// metrics ask for two replicas in each.
     async fn start() -> Self {
-        foretide::telemetry::start_logging("foretide=debug,warn", false).unwrap();
+        foretide_base::telemetry::start_logging("foretide=debug,warn", false).unwrap();
         let members = [EAST, WEST].map(ClusterOptions::named);
         let hub = ClusterOptions::named("fleet-hub");
         let fleet = Fleet::start(hub, members.into()).await.unwrap();

@@ -10,11 +10,10 @@ use std::{
 
 use foretide::{
     app,
-    clock::Clock,
     config::{KedaScalerConfig, KedaScalerTls, KubeAccess},
-    machine::Machine,
 };
 use foretide_api::ports::{CertificateFiles, CertificateLifetimes, ClientCertificates};
+use foretide_base::{clock::Clock, machine::Machine};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{

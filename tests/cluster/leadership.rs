@@ -6,11 +6,9 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use foretide::{
-    clock::Clock,
-    config::{Config, KubeAccess},
-};
+use foretide::config::{Config, KubeAccess};
 use foretide_api::ports::HistoryServer;
+use foretide_base::clock::Clock;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, process::Stdio};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use foretide::clock::Clock;
+use foretide_base::clock::Clock;
 use foretide_crds::{FederatedHPA, TimeSeriesPrediction};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;

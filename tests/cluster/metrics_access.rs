@@ -3,10 +3,8 @@
 
 use std::{net::SocketAddr, path::Path, process::Stdio};
 
-use foretide::{
-    config::{Config, Election, MetricsAuth},
-    leadership::Timing,
-};
+use foretide::config::{Config, Election, MetricsAuth};
+use foretide_base::leadership::Timing;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ServiceAccount};
 use kube::{Api, api::PostParams};
 use rig::eventually;

@@ -15,15 +15,14 @@ use foretide::{
         kube::{Connection, KubeCluster, WriteGate},
         prometheus::{self, Endpoints, QueryRules},
     },
-    clock::Clock,
     forecaster::{
         Forecaster, ForecasterSetup, HistorySource, SeriesKey, demand_history::DemandSample,
         forecasts::Forecasts,
     },
-    machine::Machine,
 };
 use foretide_api::ports::HistoryServer;
 use foretide_api::validation::{CostLimits, TargetRules};
+use foretide_base::{clock::Clock, machine::Machine};
 use foretide_domain::cron::Zone;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;

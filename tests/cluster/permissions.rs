@@ -4,11 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use foretide::{
-    clock::Clock,
-    config::{AdapterConfigSource, Config},
-};
+use foretide::config::{AdapterConfigSource, Config};
 use foretide_api::ports::HistoryServer;
+use foretide_base::clock::Clock;
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, Patch, PatchParams},

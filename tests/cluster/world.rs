@@ -12,11 +12,13 @@ use std::{
 use foretide::{
     app,
     config::{Config, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
-    machine::Machine,
-    telemetry::{Telemetry, start_logging},
 };
 use foretide_api::ports::CertificateFiles;
 use foretide_api::validation::{CostLimits, TargetRules};
+use foretide_base::{
+    machine::Machine,
+    telemetry::{Telemetry, start_logging},
+};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::{cron::Zone, hpa::Settings};
 use futures::{StreamExt as _, stream};

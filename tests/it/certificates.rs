@@ -6,12 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use foretide::{
-    adapters::{certificates::Certificates, kube::Connection},
-    clock::Clock,
-    machine::Machine,
-};
+use foretide::adapters::{certificates::Certificates, kube::Connection};
 use foretide_api::ports::{CertificateFiles, CertificateSource, ClientCertificates};
+use foretide_base::{clock::Clock, machine::Machine};
 use rig::{Identity, Pki};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,

@@ -37,7 +37,7 @@ pub(crate) fn run(line: &str) -> Result<CommandOutput, Failure> {
             screen: PLAIN,
             local: Zone::utc(),
             now,
-            machine: foretide::machine::Machine::system(),
+            machine: foretide_base::machine::Machine::system(),
         },
     )
 }

@@ -10,15 +10,12 @@ use std::{
 };
 
 use axum::{Router, routing::post};
-use foretide::{
-    adapters::prometheus::{Endpoints, Prometheus},
-    clock::Clock,
-    machine::Machine,
-};
+use foretide::adapters::prometheus::{Endpoints, Prometheus};
 use foretide_api::ports::{
     Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryError, HistoryQuery,
     HistoryReader, HistoryServer, Setting,
 };
+use foretide_base::{clock::Clock, machine::Machine};
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 use rig::{Pki, TenantProxy};

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use foretide::{clock::Clock, controller::Setup};
+use foretide::controller::Setup;
 use foretide_api::ports::{
     Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers, Member,
     MetricQuery, ObjectKey, ScaleView, UnusableCopies, Workloads,
@@ -18,6 +18,7 @@ use foretide_api::{
     ownership::OwnerKind,
     validation::TargetRules,
 };
+use foretide_base::clock::Clock;
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler as Ehpa, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
     FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,

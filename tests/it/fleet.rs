@@ -6,12 +6,11 @@ use std::{
 };
 
 use foretide::{
-    clock::Clock,
     controller::{FleetController, Setup, Shared},
     forecaster::{SeriesKey, forecasts::Forecasts, shares::FleetMember},
-    telemetry::Telemetry,
 };
 use foretide_api::ports::KedaPause;
+use foretide_base::{clock::Clock, telemetry::Telemetry};
 use foretide_crds::{ClusterStatus, DeletionPolicy, FederatedHPA, FederatedHPAStatus};
 use foretide_federate::Health;
 use jiff::{SignedDuration, Timestamp};

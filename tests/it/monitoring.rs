@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use foretide::telemetry::{
+use foretide_api::ports::{CredentialExpiry, ServerHealth};
+use foretide_base::telemetry::{
     BudgetGauges, Counts, ForecastQuality, MemberGauges, ObjectLabels, Telemetry, WatchHealth,
 };
-use foretide_api::ports::{CredentialExpiry, ServerHealth};
 use jiff::Timestamp;
 use promql_parser::{label::MatchOp, parser};
 use regex::Regex;

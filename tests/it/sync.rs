@@ -8,9 +8,11 @@ use std::{
 };
 
 use foretide::{
-    clock::Clock,
     controller::{EffectiveController, Shared},
     forecaster::{SeriesKey, forecasts::Forecasts},
+};
+use foretide_base::{
+    clock::Clock,
     leadership::{Leadership, Token},
     telemetry::Telemetry,
 };

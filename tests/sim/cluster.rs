@@ -20,17 +20,19 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use foretide::{
     app,
-    clock::Clock,
     config::{
         AdapterConfig, Config, Election, KubeAccess, MemberArgs, MetricApiArg, MetricsAuth,
         ScopeArg,
     },
+};
+use foretide_api::ports::{Authorization, CertificateLifetimes, CredentialFiles, HistoryServer};
+use foretide_api::validation::{CostLimits, TargetRules};
+use foretide_base::{
+    clock::Clock,
     leadership::Timing,
     machine::{Dial, Machine, Stream},
     telemetry::Telemetry,
 };
-use foretide_api::ports::{Authorization, CertificateLifetimes, CredentialFiles, HistoryServer};
-use foretide_api::validation::{CostLimits, TargetRules};
 use foretide_domain::{cron::Zone, hpa::Settings};
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};

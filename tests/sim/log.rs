@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use foretide::telemetry::log_to;
+use foretide_base::telemetry::log_to;
 use tracing::dispatcher::{DefaultGuard, set_default};
 
 /// What every credential contains that the processes are given.

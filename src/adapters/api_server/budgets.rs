@@ -22,8 +22,8 @@ use tokio::{
 };
 
 use super::error::CallError;
-use crate::{
-    adapters::circuits::{Circuits, Open},
+use foretide_base::{
+    circuits::{Circuits, Open},
     clock::{Clock, Monotonic},
     shared_map::SharedMap,
 };
@@ -351,7 +351,7 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::breaker;
+    use foretide_base::breaker;
 
     const SCALE: &str = "/apis/apps/v1/namespaces/shop/deployments/web/scale";
     const METRICS: &str = "/apis/custom.metrics.k8s.io/v1beta2/namespaces";

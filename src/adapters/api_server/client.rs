@@ -27,8 +27,8 @@ use super::{
     skew::ClockSkew,
     write_gate::WriteGate,
 };
-use crate::{adapters::redact::Redactor, clock::Clock, leadership, machine::Machine};
 use foretide_api::ports::ClusterError;
+use foretide_base::{clock::Clock, leadership, machine::Machine, redact::Redactor};
 
 /// How long the server keeps one watch open before it must be renewed. A kind without changes sends nothing but the end
 /// of its watch, so this is half of the age at which a store counts as stale.

@@ -15,8 +15,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use tokio::sync::Mutex;
 
 use super::{client::Calls, error::CallError, resource};
-use crate::clock::Monotonic;
 use foretide_api::ports::ClusterError;
+use foretide_base::clock::Monotonic;
 
 /// How long a list is used for a kind that it has.
 const MAX_AGE: Duration = Duration::from_mins(10);

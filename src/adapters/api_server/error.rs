@@ -5,12 +5,12 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use crate::adapters::{
+use foretide_api::ports::ClusterError;
+use foretide_base::{
     breaker,
     circuits::Open,
     redact::{Redactor, truncate},
 };
-use foretide_api::ports::ClusterError;
 
 /// Why one request failed.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -18,7 +18,7 @@ use kube::{Client, Config, client::ConfigExt as _};
 use tower::ServiceExt as _;
 
 use super::{http_client, write_gate::WriteGate};
-use crate::machine::Machine;
+use foretide_base::machine::Machine;
 
 /// The gate of a client's connections, which is set after the client is made; open until then.
 pub(super) type SharedGate = Arc<OnceLock<WriteGate>>;
@@ -122,7 +122,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
+    use foretide_base::{
         clock::{Clock, Monotonic},
         leadership::{Leadership, Token},
     };

@@ -11,7 +11,7 @@ use kube::{
 };
 use tower::{BoxError, ServiceBuilder};
 
-use crate::machine::Machine;
+use foretide_base::machine::Machine;
 
 /// A client with this configuration, and its timeouts.
 ///

@@ -12,7 +12,7 @@ use std::{
 use http::Uri;
 
 use super::error::CallError;
-use crate::clock::{Clock, Monotonic};
+use foretide_base::clock::{Clock, Monotonic};
 
 /// How long a refusal is heeded at most, whatever the server asks for.
 const LONGEST: Duration = Duration::from_mins(2);

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use http::{HeaderMap, header::DATE};
 use jiff::{SignedDuration, fmt::rfc2822};
 
-use crate::clock::ClockReading;
+use foretide_base::clock::ClockReading;
 
 /// Differences up to this many seconds count as none: `Date` has whole seconds, and a response takes time.
 const RESOLUTION: i64 = 2;
@@ -51,7 +51,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::clock::Monotonic;
+    use foretide_base::clock::Monotonic;
 
     fn reading(wall: &str, second: u64) -> ClockReading {
         let monotonic = Monotonic::after_origin(Duration::from_secs(second));

@@ -14,12 +14,12 @@ use super::{
     fake::{FakeServer, Reply},
     write_gate::WriteGate,
 };
-use crate::{
-    adapters::breaker,
+use foretide_api::ports::ClusterError;
+use foretide_base::{
+    breaker,
     clock::{Clock, Monotonic},
     leadership::{Leadership, Token},
 };
-use foretide_api::ports::ClusterError;
 
 /// Limits without a pause before a retry.
 fn limits() -> Limits {

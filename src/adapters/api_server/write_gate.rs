@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::error::CallError;
-use crate::leadership::{Leadership, WriteInFlight};
+use foretide_base::leadership::{Leadership, WriteInFlight};
 
 /// Whether this process may write; clones share their state.
 #[derive(Debug, Clone, Default)]

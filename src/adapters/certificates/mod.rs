@@ -32,14 +32,11 @@ use self::{
     secret::{AuthoritySecret, StoredAuthorities},
     server_config::{Clients, ServerConfigError, ServingPair, server_config},
 };
-use crate::{
-    adapters::kube::{ApiServices, Connection, Observed},
-    clock::Clock,
-    error::chain,
-};
+use crate::adapters::kube::{ApiServices, Connection, Observed};
 use foretide_api::ports::{
     CertificateFiles, CertificateSource, ClientCertificates, ClusterError, SelfManaged,
 };
+use foretide_base::{clock::Clock, error::chain};
 
 /// How often files are read.
 const FILES_PERIOD: SignedDuration = SignedDuration::from_mins(1);

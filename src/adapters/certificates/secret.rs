@@ -24,9 +24,9 @@ use super::{
 use crate::adapters::{
     api_server::{Body, CallError, Calls, Limits, ObjectPath, Resource},
     kube::{Connection, WriteGate, read},
-    redact::Redactor,
 };
 use foretide_api::ports::ClusterError;
+use foretide_base::redact::Redactor;
 
 const CURRENT: [&str; 2] = ["ca.crt", "ca.key"];
 const NEXT: [&str; 2] = ["next-ca.crt", "next-ca.key"];

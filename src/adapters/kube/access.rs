@@ -14,13 +14,11 @@ use k8s_openapi::api::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Connection, WriteGate};
-use crate::adapters::{
-    api_server::{Body, CallError, Calls, Limits, Resource},
-    redact::Redactor,
-};
+use crate::adapters::api_server::{Body, CallError, Calls, Limits, Resource};
 use foretide_api::ports::{
     Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User,
 };
+use foretide_base::redact::Redactor;
 
 /// The reviews of one API server.
 pub struct KubeAccessReviewer {

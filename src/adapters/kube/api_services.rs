@@ -20,12 +20,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Connection, WriteGate};
-use crate::{
-    adapters::api_server::{Body, CallError, Calls, Limits, Resource, segment},
-    clock::Clock,
-    error::chain,
-};
+use crate::adapters::api_server::{Body, CallError, Calls, Limits, Resource, segment};
 use foretide_api::ports::ClusterError;
+use foretide_base::{clock::Clock, error::chain};
 
 /// How soon a registration that cannot be read is read again.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);

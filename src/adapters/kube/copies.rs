@@ -12,7 +12,7 @@ use std::{
 use foretide_domain::Selector;
 
 use super::{labels::LabelIndex, stored::Stored};
-use crate::memory::{Account, Item};
+use foretide_base::memory::{Account, Item};
 
 /// The namespace and the name of an object.
 pub(super) type Key = (Arc<str>, Arc<str>);

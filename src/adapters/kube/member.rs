@@ -11,12 +11,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{KubeCluster, MemberStores, Options, watch::Watched, writes};
-use crate::{
-    adapters::api_server::{CallError, Connection},
-    clock::Contact,
-};
+use crate::adapters::api_server::{CallError, Connection};
 use foretide_api::ownership::FLEET_UID;
 use foretide_api::ports::{ClusterError, Member};
+use foretide_base::clock::Contact;
 
 /// A member cluster of a fleet.
 pub type KubeMember = KubeCluster<MemberStores>;

@@ -11,8 +11,8 @@ use std::{
 use foretide_domain::ScaleTarget;
 
 use super::{MAX_STALENESS, watch::is_older};
-use crate::clock::{Clock, Contact};
 use foretide_api::ports::ScaleView;
+use foretide_base::clock::{Clock, Contact};
 
 /// The scale of each target as it was stored by our last write.
 #[derive(Debug)]

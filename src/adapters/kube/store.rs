@@ -20,12 +20,12 @@ use super::{
     stored::Stored,
     watch_report::{Counts, WatchReport},
 };
-use crate::{
-    adapters::api_server::{CallError, Resource},
+use crate::adapters::api_server::{CallError, Resource};
+use foretide_api::ports::UnusableCopies;
+use foretide_base::{
     clock::Contact,
     memory::{Account, Item, Keeper},
 };
-use foretide_api::ports::UnusableCopies;
 
 /// Maximum size in memory of what is kept of an object, if it is not kept as it is.
 const KEPT_MAX: usize = 256 << 10;

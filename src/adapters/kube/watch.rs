@@ -30,18 +30,12 @@ use tokio::{task::JoinSet, time::timeout};
 use tracing::Instrument as _;
 
 use super::{entry::Entry, store::Store, stored::Stored, watch_report::WatchReport};
-use crate::{
-    adapters::{
-        api_server::{
-            CallError, Connection, PageTurn, PageTurns, Pages, Resource, WATCH_MARGIN,
-            WATCH_TIMEOUT, WatchEvent, query, response,
-        },
-        redact::Redactor,
-    },
-    clock::Clock,
-    machine::Machine,
+use crate::adapters::api_server::{
+    CallError, Connection, PageTurn, PageTurns, Pages, Resource, WATCH_MARGIN, WATCH_TIMEOUT,
+    WatchEvent, query, response,
 };
 use foretide_api::ports::UnusableCopies;
+use foretide_base::{clock::Clock, machine::Machine, redact::Redactor};
 
 /// After this many failures in a row without progress, the kind is listed again.
 const FAILURES_BEFORE_RELIST: u32 = 3;

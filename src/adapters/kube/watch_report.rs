@@ -5,7 +5,8 @@ use std::sync::{
     atomic::{AtomicU16, AtomicU64, Ordering},
 };
 
-use crate::{adapters::api_server::CallError, clock::Contact};
+use crate::adapters::api_server::CallError;
+use foretide_base::clock::Contact;
 
 /// Counters of the watches of one kind.
 #[derive(Debug, Default)]

@@ -20,16 +20,14 @@ use super::{
     secret::taint_text,
     settings::MemberSettings,
 };
-use crate::{
-    adapters::{
-        api_server::{
-            Body, CallError, Calls, ConnectError, Connection, Resource, query, root, segment,
-        },
-        kube::Changes,
+use crate::adapters::{
+    api_server::{
+        Body, CallError, Calls, ConnectError, Connection, Resource, query, root, segment,
     },
-    machine::Machine,
+    kube::Changes,
 };
 use foretide_api::ports::ClusterError;
+use foretide_base::machine::Machine;
 
 /// Field manager of the objects that the commands apply.
 const MANAGER: &str = "foretide-members";

@@ -4,7 +4,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::clock::Monotonic;
+use foretide_base::clock::Monotonic;
 
 /// How often the time is read while the process runs.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);

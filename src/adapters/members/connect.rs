@@ -7,13 +7,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::config::AuthInfo;
 
 use super::kubeconfig::{Access, Credentials};
-use crate::{
-    adapters::{
-        api_server::{ConnectError, Connection},
-        redact::Redactor,
-    },
-    machine::Machine,
-};
+use crate::adapters::api_server::{ConnectError, Connection};
+use foretide_base::{machine::Machine, redact::Redactor};
 
 /// Prepares a connection.
 ///

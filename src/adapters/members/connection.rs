@@ -22,14 +22,12 @@ use super::{
     awake::{self, AwakeTime},
     kubeconfig::Access,
 };
-use crate::{
-    adapters::{
-        api_server::CallError,
-        kube::{KubeMember, MAX_STALENESS},
-    },
-    clock::{Clock, Contact},
+use crate::adapters::{
+    api_server::CallError,
+    kube::{KubeMember, MAX_STALENESS},
 };
 use foretide_api::ports::Workloads as _;
+use foretide_base::clock::{Clock, Contact};
 
 /// How long a member may be silent before it counts as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -370,7 +368,7 @@ fn with_cause(problem: String, cause: Option<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Monotonic;
+    use foretide_base::clock::Monotonic;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_000 + second).unwrap()

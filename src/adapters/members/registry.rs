@@ -35,15 +35,15 @@ use super::{
     secret::MemberInfo,
     settings::MemberSettings,
 };
-use crate::{
-    adapters::{
-        api_server::{ConnectError, Connection, Limits, WriteGate},
-        kube::{Changes, KubeMember, Options, WatchTimeouts},
-    },
+use crate::adapters::{
+    api_server::{ConnectError, Connection, Limits, WriteGate},
+    kube::{Changes, KubeMember, Options, WatchTimeouts},
+};
+use foretide_api::ports::{Fleet, MemberView};
+use foretide_base::{
     clock::{Clock, ClockReading},
     error::chain,
 };
-use foretide_api::ports::{Fleet, MemberView};
 
 /// How often a pending connection is checked.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);

@@ -28,7 +28,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use tokio::sync::Mutex;
 
 use super::api_server::{CallError, Calls, Discovery};
-use crate::clock::Monotonic;
+use foretide_base::clock::Monotonic;
 
 /// The window of a custom metric without one, as in the HPA controller.
 const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);

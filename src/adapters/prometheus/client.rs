@@ -14,10 +14,10 @@ use super::promql::excerpt;
 use super::response::{Data, QueryResponse, ResponseError, ResponseLimits, parse};
 use super::session::{Session, Sessions};
 use super::tls;
-use crate::adapters::{circuits::Circuits, redact::Redactor};
-use crate::error::chain;
-use crate::{clock::Clock, machine::Machine};
 use foretide_api::ports::{HistoryError, HistoryQuery, HistoryServer, ServerHealth};
+use foretide_base::error::chain;
+use foretide_base::{circuits::Circuits, redact::Redactor};
+use foretide_base::{clock::Clock, machine::Machine};
 
 /// A query returns one series, of 11,000 samples at most, and as many again from a server that ignores the step.
 const LIMITS: ResponseLimits = ResponseLimits {

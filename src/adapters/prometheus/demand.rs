@@ -16,10 +16,10 @@ use super::{
     resolution::resolution,
     scope::{self, PromqlScope, admit},
 };
-use crate::error::chain;
 use foretide_api::ports::{
     Demand, DemandQueries, HistoryQuery, MemberSeries, QUERY_ANNOTATION, Resolution,
 };
+use foretide_base::error::chain;
 
 /// How history queries are made.
 #[derive(Debug, Clone, Default)]

@@ -97,8 +97,8 @@ impl HistoryReader for Endpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
     use foretide_api::ports::HistoryServer;
+    use foretide_base::machine::Machine;
 
     #[test]
     fn an_unknown_endpoint_is_an_error_that_names_it() {

@@ -32,8 +32,8 @@ use tower::{BoxError, Service};
 use url::{Url, form_urlencoded};
 
 use super::tls;
-use crate::machine::{Connector, Machine, Stream};
 use foretide_api::ports::CredentialExpiry;
+use foretide_base::machine::{Connector, Machine, Stream};
 
 /// The largest body that is read, before and after decompression: several times the 11,000 samples that one request may
 /// ask for.

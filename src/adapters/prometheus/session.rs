@@ -23,8 +23,8 @@ use super::{
     http_client::{Connections, HttpClient, ServerCertificate},
     tls,
 };
-use crate::{adapters::redact::Redactor, clock::Monotonic, error::chain, machine::Machine};
 use foretide_api::ports::{CredentialExpiry, HistoryServer};
+use foretide_base::{clock::Monotonic, error::chain, machine::Machine, redact::Redactor};
 
 /// How old credentials may be when they are sent. The kubelet takes a minute to swap the files of a Secret.
 const READ_PERIOD: Duration = Duration::from_secs(10);

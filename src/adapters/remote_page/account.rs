@@ -9,12 +9,12 @@ use serde_json::json;
 use tokio::sync::Mutex;
 
 use super::ServiceAccount;
-use crate::{
-    adapters::api_server::{Body, CallError, Calls, Connection, segment},
+use crate::adapters::api_server::{Body, CallError, Calls, Connection, segment};
+use foretide_api::ports::PAGE_AUDIENCE;
+use foretide_base::{
     clock::{Clock, Monotonic},
     error::chain,
 };
-use foretide_api::ports::PAGE_AUDIENCE;
 
 /// How long a token is valid. The API server may make it shorter or longer.
 const LIFETIME: Duration = Duration::from_hours(1);

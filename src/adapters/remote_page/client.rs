@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use kube::{Client, client::Body};
 
 use super::account::AccountTokens;
-use crate::error::chain;
+use foretide_base::error::chain;
 
 /// A client, and what it authenticates with.
 pub(super) struct PageClient {

@@ -26,7 +26,7 @@ use url::{Host, Url};
 
 use self::{account::AccountTokens, client::PageClient, pods::ControllerPods};
 use super::api_server::{ConnectError, Connection};
-use crate::machine::Machine;
+use foretide_base::machine::Machine;
 
 /// Which page is read, and as whom.
 #[derive(Debug, Clone)]

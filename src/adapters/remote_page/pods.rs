@@ -38,8 +38,8 @@ use tokio::{
 };
 use tower::{BoxError, ServiceBuilder, service_fn};
 
-use crate::{
-    adapters::api_server::{CallError, Calls, Connection, Resource},
+use crate::adapters::api_server::{CallError, Calls, Connection, Resource};
+use foretide_base::{
     clock::{Clock, Monotonic},
     error::chain,
     leadership::{LEASE, host_of},

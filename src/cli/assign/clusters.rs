@@ -14,15 +14,13 @@ use foretide_federate::{
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use crate::{
-    cli::{
-        API_VERSION,
-        manifest::{self, Document},
-        output::Failure,
-    },
-    error::{chain, yaml},
+use crate::cli::{
+    API_VERSION,
+    manifest::{self, Document},
+    output::Failure,
 };
 use foretide_api::validation::duration;
+use foretide_base::error::{chain, yaml};
 
 /// `kind` of the file.
 pub(in crate::cli) const KIND: &str = "Clusters";

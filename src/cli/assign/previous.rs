@@ -10,11 +10,9 @@ use foretide_federate::{Ledger, Member};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::{
-    cli::{manifest, output::Failure},
-    error::chain,
-};
+use crate::cli::{manifest, output::Failure};
 use foretide_api::status::stored_ledger;
+use foretide_base::error::chain;
 
 /// A previous assignment.
 #[derive(Debug)]

@@ -27,10 +27,10 @@ use crate::{
         recording::parse_zone,
         template::{TemplateSource, parse_request},
     },
-    error::chain,
     page::api::{Changes, Experiment, NamedText},
 };
 use foretide_api::autoscaler::Autoscaler;
+use foretide_base::error::chain;
 
 const MIB: usize = 1 << 20;
 /// How large the histories may be together, in bytes: 500 days of minutes of a metric, in RFC 3339.

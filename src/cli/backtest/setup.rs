@@ -444,7 +444,7 @@ mod tests {
             screen: Screen::default(),
             local: Zone::utc(),
             now: Timestamp::UNIX_EPOCH,
-            machine: crate::machine::Machine::system(),
+            machine: foretide_base::machine::Machine::system(),
         };
         let chosen = inputs::chosen_one(&documents, None, &context).unwrap();
         let sample = |minute: i64| foretide_models::Sample {

@@ -7,17 +7,15 @@ use foretide_domain::sim::Recording;
 use foretide_models::Sample;
 use jiff::Timestamp;
 
-use crate::{
-    cli::{
-        backtest::{BacktestSetup, EvaluationOptions},
-        context::CommandContext,
-        inputs::{self, History},
-        manifest,
-        output::Failure,
-        template::TemplateSource,
-    },
-    error::chain,
+use crate::cli::{
+    backtest::{BacktestSetup, EvaluationOptions},
+    context::CommandContext,
+    inputs::{self, History},
+    manifest,
+    output::Failure,
+    template::TemplateSource,
 };
+use foretide_base::error::chain;
 
 /// The autoscaler that the demo runs.
 const AUTOSCALER: &str = include_str!("autoscaler.yaml");

@@ -18,7 +18,7 @@ pub(super) fn context() -> CommandContext {
         screen: PLAIN,
         local: Zone::utc(),
         now: Timestamp::UNIX_EPOCH,
-        machine: crate::machine::Machine::system(),
+        machine: foretide_base::machine::Machine::system(),
     }
 }
 

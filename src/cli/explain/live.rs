@@ -17,11 +17,10 @@ use crate::{
         exit::print_error,
         output::{CommandOutput, Failure, Screen},
     },
-    error::chain,
-    machine::Machine,
 };
 use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::ClusterError;
+use foretide_base::{error::chain, machine::Machine};
 
 /// How often a watched object is read.
 const PERIOD: Duration = Duration::from_secs(2);

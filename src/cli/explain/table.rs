@@ -3,14 +3,12 @@
 use foretide_crds::ReplicaChangeStatus;
 
 use super::body;
-use crate::{
-    cli::{
-        decision::clock,
-        output::{CommandOutput, Paint, Screen, Side, TextFormat, wrapped},
-    },
-    printable,
+use crate::cli::{
+    decision::clock,
+    output::{CommandOutput, Paint, Screen, Side, TextFormat, wrapped},
 };
 use foretide_api::autoscaler::Autoscaler;
+use foretide_base::printable;
 
 /// The autoscalers of a list.
 pub(super) fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> CommandOutput {

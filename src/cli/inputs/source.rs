@@ -6,18 +6,16 @@ use tokio::runtime::Runtime;
 use super::{
     AutoscalerKind, AutoscalerWorkload, History, Inputs, documents, notes, several, without_history,
 };
-use crate::{
-    cli::{
-        cluster::ReadCluster,
-        conversion,
-        history::{Access, Reading},
-        manifest::Document,
-        output::Failure,
-        recording,
-        template::{self, TemplateSource},
-    },
-    machine::Machine,
+use crate::cli::{
+    cluster::ReadCluster,
+    conversion,
+    history::{Access, Reading},
+    manifest::Document,
+    output::Failure,
+    recording,
+    template::{self, TemplateSource},
 };
+use foretide_base::machine::Machine;
 
 /// The objects of a command, and the means to read more.
 pub(in crate::cli) struct Source<'a> {

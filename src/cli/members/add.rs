@@ -17,10 +17,9 @@ use crate::{
         Access, AdminClient, ApiServer, JoinFailure, ZONE_SEPARATOR, describe, invalid_taints,
     },
     cli::output::{CommandOutput, Failure},
-    error::chain,
-    machine::Machine,
 };
 use foretide_api::ports::ClusterError;
+use foretide_base::{error::chain, machine::Machine};
 
 /// Arguments of `foretide members add`.
 #[derive(Debug, Clone, clap::Args)]

@@ -10,9 +10,8 @@ use crate::{
         exit::Exit,
         output::{CommandOutput, Failure, Paint, Screen, Side},
     },
-    error::chain,
-    machine::Machine,
 };
+use foretide_base::{error::chain, machine::Machine};
 
 /// The oldest Kubernetes that a member may have.
 const OLDEST: (u32, u32) = (1, 33);

@@ -11,9 +11,8 @@ use super::{HubArgs, profiles_warning};
 use crate::{
     adapters::members::{AdminClient, FleetShare, ListedMember, Unready},
     cli::output::{CommandOutput, Failure, Screen, Side, TextFormat},
-    error::chain,
-    machine::Machine,
 };
+use foretide_base::{error::chain, machine::Machine};
 
 /// How many members are asked at once.
 const ASKED_AT_ONCE: usize = 64;

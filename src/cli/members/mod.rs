@@ -21,10 +21,9 @@ use crate::{
         members::{AdminClient, MemberSettings, Timeouts},
     },
     config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label},
-    error::chain,
-    machine::Machine,
 };
 use foretide_api::ports::ClusterError;
+use foretide_base::{error::chain, machine::Machine};
 
 /// Namespace of the controller, and of the hub's account in a member.
 pub(super) const NAMESPACE: &str = "foretide-system";

@@ -13,11 +13,9 @@ use super::{HubArgs, add::object_name};
 use crate::{
     adapters::members::{AdminClient, FleetShare, ListedMember},
     cli::output::{CommandOutput, Failure},
-    clock::Clock,
     config::parse_duration,
-    error::chain,
-    machine::Machine,
 };
+use foretide_base::{clock::Clock, error::chain, machine::Machine};
 
 /// Time between two looks at the fleets.
 const PERIOD: Duration = Duration::from_secs(2);

@@ -6,8 +6,8 @@ use super::{Diagnostic, Severity, diagnostic};
 use crate::{
     cli::manifest::{Document, Location},
     config::{ConfigError, ConfigFile, FileError},
-    error::chain,
 };
+use foretide_base::error::chain;
 
 /// All findings about a file with one such document.
 pub(super) fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<Diagnostic> {

@@ -16,8 +16,8 @@ use crate::{
         output::{CommandOutput, Failure, OutputFormat, Paint, Screen},
     },
     config::ConfigFile,
-    error::chain,
 };
+use foretide_base::error::chain;
 
 /// The findings of all files, and how many of what was checked.
 #[derive(Debug, Default)]

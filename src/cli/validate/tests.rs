@@ -77,7 +77,7 @@ fn a_manifest_with_mistakes_is_answered_with_a_line_and_in_plain_words() {
         screen: Screen::default(),
         local: Zone::utc(),
         now: Timestamp::UNIX_EPOCH,
-        machine: crate::machine::Machine::system(),
+        machine: foretide_base::machine::Machine::system(),
     };
     let validator = Validator::new(&context);
     bolero::check!()

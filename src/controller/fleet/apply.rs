@@ -16,11 +16,9 @@ use super::{
     member_plan::MemberPlan,
     state::{MemberRecord, ShapedMin},
 };
-use crate::{
-    controller::apply::{Effect, HpaChange, Writer},
-    telemetry::{Telemetry, Write},
-};
+use crate::controller::apply::{Effect, HpaChange, Writer};
 use foretide_api::ports::{ClusterError, Member};
+use foretide_base::telemetry::{Telemetry, Write};
 
 /// What members are written with.
 #[derive(Debug, Clone, Copy)]

@@ -18,14 +18,14 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{decided::FleetDecided, member_plan::MemberPlan, observe::in_reach};
-use crate::{
-    clock::Monotonic,
-    controller::{apply::Writer, child_hpa},
-    telemetry::{Telemetry, Write},
-};
+use crate::controller::{apply::Writer, child_hpa};
 use foretide_api::ownership::{DELETION_POLICY, FLEET_UID, HUB, OwnerKind};
 use foretide_api::ports::{
     Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads,
+};
+use foretide_base::{
+    clock::Monotonic,
+    telemetry::{Telemetry, Write},
 };
 
 /// Our finalizer.

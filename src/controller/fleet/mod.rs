@@ -59,7 +59,7 @@ use super::{
     report::{LedgerIntent, Report, ReportState, Reporter, Trouble, unusable_copies},
     state::{ObjectState, StateCell},
 };
-use crate::{clock::Monotonic, forecaster::SeriesKey, telemetry::Write};
+use crate::forecaster::SeriesKey;
 use foretide_api::ports::{Cluster, ClusterError, Fleet};
 use foretide_api::{
     autoscaler::Autoscaler,
@@ -67,6 +67,7 @@ use foretide_api::{
     status::stored_ledger,
     validation::{self, Invalid},
 };
+use foretide_base::{clock::Monotonic, telemetry::Write};
 
 /// The fleets whose objects are in one cluster, the hub.
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use crate::clock::Monotonic;
 use foretide_api::ports::EventNote;
+use foretide_base::clock::Monotonic;
 
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_mins(5);

@@ -14,12 +14,12 @@ use futures::FutureExt;
 use tokio::sync::{Notify, Semaphore};
 
 use super::{Report, written::NewStatus};
-use crate::{
+use foretide_api::autoscaler::Autoscaler;
+use foretide_api::ports::{Cluster, EventNote};
+use foretide_base::{
     shared_map::SharedMap,
     telemetry::{Telemetry, Write},
 };
-use foretide_api::autoscaler::Autoscaler;
-use foretide_api::ports::{Cluster, EventNote};
 
 /// How many objects are reported at once: as many as the client has slots for writes of one API group.
 const CONCURRENT_REPORTS: usize = 32;

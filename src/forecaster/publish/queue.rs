@@ -17,14 +17,14 @@ use kube::ResourceExt;
 use tokio::sync::Notify;
 
 use super::{Publication, not_managed};
-use crate::{
+use crate::forecaster::{ForecasterSetup, forecasts::Forecasts, source::ForecastSource};
+use foretide_api::ports::{Cluster, ClusterError};
+use foretide_base::{
     clock::Clock,
     fair_slots::{FairSlots, Slot},
-    forecaster::{ForecasterSetup, forecasts::Forecasts, source::ForecastSource},
     leadership::Leadership,
     telemetry::{Telemetry, Write},
 };
-use foretide_api::ports::{Cluster, ClusterError};
 
 /// How many objects are written at once, and as many more whose writes are slow.
 const CONCURRENT_WRITES: usize = 5;

@@ -7,8 +7,8 @@ use foretide_models::seasonal;
 
 use super::*;
 use crate::forecaster::request::tests::{part, request};
-use crate::{clock::Clock, fair_slots::FairSlots};
 use foretide_api::ports::{HistoryQuery, Resolution};
+use foretide_base::{clock::Clock, fair_slots::FairSlots};
 
 const START: i64 = 1_767_225_600;
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);

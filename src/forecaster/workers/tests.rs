@@ -4,14 +4,12 @@ use foretide_models::Sample;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::{
-    clock::Clock,
-    forecaster::request::{
-        RefreshRequest,
-        tests::{part, request},
-    },
+use crate::forecaster::request::{
+    RefreshRequest,
+    tests::{part, request},
 };
 use foretide_api::ports::{HistoryQuery, Resolution};
+use foretide_base::clock::Clock;
 
 /// Demand of one minute after another, of which every query has the same.
 struct Demand(fn(i64) -> f64);

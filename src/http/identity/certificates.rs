@@ -15,8 +15,8 @@ use rustls::{
 use x509_parser::{parse_x509_certificate, x509::X509Name};
 
 use super::headers;
-use crate::http::tls::PeerCertificates;
 use foretide_api::ports::{ClientAuthorities, RequestHeader, User};
+use foretide_base::http::PeerCertificates;
 
 /// What verifies client certificates.
 #[derive(Debug)]

@@ -31,14 +31,10 @@ use rustls::pki_types::UnixTime;
 use tokio::sync::watch;
 
 use self::{attributes::attributes, certificates::Verifiers};
-use super::{
-    access::bearer,
-    failure::Failure,
-    reviews::{Digest, Reviews, Unreviewed},
-    tls::PeerCertificates,
-};
-use crate::clock::Clock;
+use super::failure::Failure;
 use foretide_api::ports::{Access, AccessReviewer, ClientAuthorities, ResourceAccess, User};
+use foretide_base::clock::Clock;
+use foretide_base::http::{Digest, PeerCertificates, Reviews, Unreviewed, bearer};
 
 /// How many reviews of tokens are in flight. A request with a token that is not known gets 429 beyond them: anyone can send
 /// such requests, and they must not wait.

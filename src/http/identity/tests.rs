@@ -16,8 +16,9 @@ use tokio::time::timeout;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::http::{metrics_api::protected, reviews::REVIEW_DEADLINE};
+use crate::http::metrics_api::protected;
 use foretide_api::ports::{BearerToken, ClusterError, RequestHeader};
+use foretide_base::http::REVIEW_DEADLINE;
 
 const PODS: &str =
     "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/%2A/crane_pod_cpu_usage";

@@ -42,21 +42,12 @@ use self::{
     stream::Topics,
     trigger::{InvalidTrigger, Trigger},
 };
-use super::{
-    connections::PeerAddress,
-    quota::{Exhausted, Limits, Quota},
-    tls::PortLimits,
-};
-use crate::clock::Clock;
 use foretide_api::ports::Autoscalers;
+use foretide_base::clock::Clock;
+use foretide_base::http::{Exhausted, Limits, PeerAddress, PortLimits, Quota};
 
 /// The messages of `proto/externalscaler.proto`.
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::pedantic,
-    reason = "generated code"
-)]
+#[allow(missing_docs, clippy::pedantic, reason = "generated code")]
 mod proto {
     tonic::include_proto!("externalscaler");
 }
@@ -141,12 +132,12 @@ async fn arrive_in_time(
     }
     let mut permit = match arriving.acquire(peer) {
         Ok(permit) => permit,
-        Err(refused) => return Status::from(refused).into_http::<Body>(),
+        Err(refused) => return exhausted(&refused).into_http::<Body>(),
     };
     tokio::select! {
         biased;
         response = answered => response,
-        evicted = permit.evicted() => Status::from(evicted).into_http(),
+        evicted = permit.evicted() => exhausted(&evicted).into_http(),
         () = tokio::time::sleep(ARRIVAL_TIMEOUT) => {
             let message = format!("expected the whole request within {ARRIVAL_TIMEOUT:?}");
             Status::deadline_exceeded(message).into_http()
@@ -154,10 +145,9 @@ async fn arrive_in_time(
     }
 }
 
-impl From<Exhausted> for Status {
-    fn from(exhausted: Exhausted) -> Self {
-        Self::resource_exhausted(exhausted.to_string())
-    }
+/// Status of a request that gets no permit, or loses it.
+fn exhausted(reason: &Exhausted) -> Status {
+    Status::resource_exhausted(reason.to_string())
 }
 
 /// The autoscalers as triggers read them.

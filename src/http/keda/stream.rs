@@ -25,12 +25,12 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::{
-    Statuses,
+    Statuses, exhausted,
     reading::{Reading, Refusal},
     refused,
     trigger::Trigger,
 };
-use crate::http::quota::{Limits, Permit, Quota};
+use foretide_base::http::{Limits, Permit, Quota};
 
 /// How often answers are computed without a change: a status becomes too old as time passes.
 const RECHECK_PERIOD: SignedDuration = SignedDuration::from_secs(30);
@@ -97,7 +97,10 @@ where
         trigger: Trigger,
         peer: IpAddr,
     ) -> Result<BoxStream<'static, Result<T, Status>>, Status> {
-        let permit = self.quota.acquire(peer)?;
+        let permit = self
+            .quota
+            .acquire(peer)
+            .map_err(|reason| exhausted(&reason))?;
         let mut open = self.open();
         // The object may have changed since the last update, and a stream begins with the answer of now.
         if let Some(topic) = open.get_mut(&trigger)
@@ -114,7 +117,10 @@ where
         };
         let listener = Listener {
             permit,
-            permit_of_trigger: topic.quota.acquire(peer)?,
+            permit_of_trigger: topic
+                .quota
+                .acquire(peer)
+                .map_err(|reason| exhausted(&reason))?,
             answer: topic.answer.subscribe(),
         };
         drop(open);
@@ -219,8 +225,8 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     async fn next(&mut self) -> Option<Result<T, Status>> {
         tokio::select! {
             biased;
-            evicted = self.permit.evicted() => Some(Err(evicted.into())),
-            evicted = self.permit_of_trigger.evicted() => Some(Err(evicted.into())),
+            evicted = self.permit.evicted() => Some(Err(exhausted(&evicted))),
+            evicted = self.permit_of_trigger.evicted() => Some(Err(exhausted(&evicted))),
             changed = self.answer.changed() => {
                 changed.ok()?;
                 Some(self.answer.borrow_and_update().clone())

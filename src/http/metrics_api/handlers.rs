@@ -21,9 +21,10 @@ use super::{
     pass_through,
     target::{TargetSelector, by_uid},
 };
-use crate::{error::chain, http::failure::Failure};
+use crate::http::failure::Failure;
 use foretide_api::ports::{Autoscalers, PodLister, UpstreamAdapter};
 use foretide_api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
+use foretide_base::error::chain;
 
 type Answer = Result<Json<Value>, Failure>;
 type Sources<A, P, U> = State<Arc<MetricSources<A, P, U>>>;

@@ -40,9 +40,9 @@ use super::{
     failure::Failure,
     identity::{AccessControl, protect},
 };
-use crate::clock::Clock;
 use foretide_api::ports::{AccessReviewer, Autoscalers, PodLister, UpstreamAdapter};
 use foretide_api::published::Unpublished;
+use foretide_base::clock::Clock;
 
 /// How many authorized requests are answered at once. The HPA controller has 5 workers by default, the aggregator 5
 /// checks.

@@ -20,15 +20,12 @@ use futures::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
 use tokio::time::sleep;
 
 use super::{Reader, Refusal};
-use crate::{
-    clock::Clock,
-    http::{
-        access::{Denied, bearer},
-        reviews::{Digest, FairReviews, ReviewLimits},
-    },
-    page::Visible,
-};
+use crate::page::Visible;
 use foretide_api::ports::{Access, AccessReviewer, ClusterError, ResourceAccess, User};
+use foretide_base::{
+    clock::Clock,
+    http::{Denied, Digest, FairReviews, ReviewLimits, bearer},
+};
 
 /// Group and resource of the kinds of autoscalers.
 const KINDS: [(&str, &str); 2] = [

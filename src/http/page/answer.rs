@@ -19,9 +19,9 @@ use futures::stream;
 use tokio::sync::mpsc;
 
 use super::Refusal;
-use crate::{
+use foretide_base::{
     clock::Clock,
-    http::quota::{Limits, Permit, Quota},
+    http::{Limits, Permit, Quota},
 };
 
 /// The bytes of answers that may wait: the largest ones have about one MiB, compressed a tenth of that.

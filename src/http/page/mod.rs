@@ -30,16 +30,7 @@ pub use self::{
     openapi::document as openapi,
     proxy::{RemoteRequest, proxy},
 };
-use super::{
-    access::Denied,
-    connections::PeerAddress,
-    quota::{Exhausted, Quota},
-};
-use crate::{
-    clock::Clock,
-    fair_slots::FairSlots,
-    page::{Page, ViewError, Visible},
-};
+use crate::page::{Page, ViewError, Visible};
 use axum::{
     Json, Router,
     extract::{
@@ -51,6 +42,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use foretide_api::ports::AccessReviewer;
+use foretide_base::{
+    clock::Clock,
+    fair_slots::FairSlots,
+    http::{Denied, Exhausted, PeerAddress, Quota},
+};
 use serde::Serialize;
 
 /// How many views are rendered at a time, of one reader one less. Each takes milliseconds of a core that syncs need too.

@@ -21,13 +21,11 @@ use tokio::{
 };
 
 use super::{PageSite, Reader, Refusal};
-use crate::{
-    http::quota::{Limits, Permit},
-    page::{
-        Page, Visible,
-        api::{ObjectKey, StreamQuery},
-    },
+use crate::page::{
+    Page, Visible,
+    api::{ObjectKey, StreamQuery},
 };
+use foretide_base::http::{Limits, Permit};
 
 /// Half of the connections of the port, so that the other half answers requests.
 pub(super) const STREAMS: Limits = Limits {

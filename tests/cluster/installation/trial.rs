@@ -3,7 +3,7 @@
 
 use std::{f64::consts::TAU, net::SocketAddr};
 
-use foretide::clock::Clock;
+use foretide_base::clock::Clock;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::Api;

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
-use foretide::clock::Clock;
+use foretide_base::clock::Clock;
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use k8s_openapi::{
     api::{

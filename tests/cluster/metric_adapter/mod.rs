@@ -14,11 +14,10 @@ use std::{
 
 use foretide::{
     app,
-    clock::Clock,
     config::{AdapterConfig, KubeAccess, MetricApiArg},
-    machine::Machine,
 };
 use foretide_api::ports::CertificateLifetimes;
+use foretide_base::{clock::Clock, machine::Machine};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{
     Api, Client,

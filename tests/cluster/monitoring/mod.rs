@@ -9,11 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use foretide::{
-    clock::Clock,
-    config::{Config, MetricsAuth},
-};
+use foretide::config::{Config, MetricsAuth};
 use foretide_api::ports::{CredentialFiles, HistoryServer};
+use foretide_base::clock::Clock;
 use rig::{
     ClusterOptions, FakeMetrics, History, MetricsApi, Pki, Prometheus, Series, WebSecurity,
     eventually,

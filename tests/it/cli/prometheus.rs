@@ -150,7 +150,7 @@ fn run(line: &str) -> Result<CommandOutput, Failure> {
         },
         local: Zone::utc(),
         now: jiff::Timestamp::from_second(NOW + 20).unwrap(),
-        machine: foretide::machine::Machine::system(),
+        machine: foretide_base::machine::Machine::system(),
     };
     cli::execute(&cli, &context)
 }

@@ -21,7 +21,7 @@ fn context() -> CommandContext {
         screen: PLAIN,
         local: Zone::utc(),
         now: "2026-03-02T12:00:00Z".parse().unwrap(),
-        machine: foretide::machine::Machine::system(),
+        machine: foretide_base::machine::Machine::system(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use foretide::telemetry::MemberGauges;
+use foretide_base::telemetry::MemberGauges;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;

@@ -8,11 +8,9 @@ use axum::{
     body::{Body, to_bytes},
     http::Request,
 };
-use foretide::{
-    clock::Clock,
-    http::page::{PageAccess, PageSite},
-};
+use foretide::http::page::{PageAccess, PageSite};
 use foretide_api::ports::{Access, AccessReviewer, BearerToken, ClusterError, User};
+use foretide_base::clock::Clock;
 use jiff::Timestamp;
 use tower::ServiceExt as _;
 

@@ -50,7 +50,7 @@ fn context() -> CommandContext {
         screen: Screen::default(),
         local: Zone::utc(),
         now: Timestamp::UNIX_EPOCH,
-        machine: foretide::machine::Machine::system(),
+        machine: foretide_base::machine::Machine::system(),
     }
 }
 

@@ -8,9 +8,9 @@ use axum::{
 };
 use foretide::{
     cli::web::lab,
-    clock::Clock,
     http::page::{PageSite, openapi},
 };
+use foretide_base::clock::Clock;
 use serde_json::{Map, Value, json};
 use tower::ServiceExt as _;
 

@@ -19,14 +19,13 @@ use foretide::{
     adapters::remote_page::{
         PageLocation, RemotePage, RemotePageError, RemotePageSettings, ServiceAccount,
     },
-    clock::Clock,
-    http::{
-        PortLimits,
-        page::{PageAccess, PageSite, proxy},
-        serve_tls,
-    },
-    machine::Machine,
+    http::page::{PageAccess, PageSite, proxy},
     page::{Host, Page},
+};
+use foretide_base::{
+    clock::Clock,
+    http::{PortLimits, serve_tls},
+    machine::Machine,
 };
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use jiff::Timestamp;

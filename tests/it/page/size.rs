@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::body::to_bytes;
 use foretide::{
-    clock::Clock,
     http::page::PageSite,
     page::{DecisionLog, Page, Visible, api::FleetQuery},
 };
+use foretide_base::clock::Clock;
 use tower::ServiceExt as _;
 
 use super::{Body, Request, Router, request};

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, future::pending, sync::Arc, time::Duration};
 
-use foretide::{clock::Clock, controller::Shared};
+use foretide::controller::Shared;
+use foretide_base::clock::Clock;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{CPU, World};

@@ -13,14 +13,12 @@ use std::{
 use foretide_domain::{Replicas, Selector, observation::Requests};
 use foretide_federate::{BoundPod, Node, OwnPods, PodShape, Quota, Supply};
 
-use crate::{
-    adapters::kube::{
-        labels::LabelIndex,
-        pods::{Placement, StoredPod},
-        store::Store,
-    },
-    clock::Monotonic,
+use crate::adapters::kube::{
+    labels::LabelIndex,
+    pods::{Placement, StoredPod},
+    store::Store,
 };
+use foretide_base::clock::Monotonic;
 
 /// How long a snapshot is used: for the targets of one sync.
 const MAX_AGE: Duration = Duration::from_millis(250);

@@ -7,13 +7,11 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::super::{ApiServices, RegistrationError, ServiceName};
-use crate::{
-    adapters::api_server::{
-        Connection,
-        fake::{FakeServer, Reply},
-    },
-    clock::Clock,
+use crate::adapters::api_server::{
+    Connection,
+    fake::{FakeServer, Reply},
 };
+use foretide_base::clock::Clock;
 
 const EXTERNAL: &str =
     "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io";

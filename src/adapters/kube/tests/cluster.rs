@@ -16,18 +16,18 @@ use super::super::{
     KubeCluster, Options, entry::Entry, objects::StoredWorkload, stored::Stored as _,
     watch::WatchTimeouts,
 };
-use crate::{
-    adapters::api_server::{
-        CallError, Connection, Limits, WriteGate,
-        fake::{FakeServer, Reply, Sent, simulated},
-    },
-    clock::Clock,
-    leadership::{Leadership, Token},
+use crate::adapters::api_server::{
+    CallError, Connection, Limits, WriteGate,
+    fake::{FakeServer, Reply, Sent, simulated},
 };
 use foretide_api::ports::{Cluster, ClusterError, EventNote, KedaPause, ScaleView, Workloads};
 use foretide_api::{
     autoscaler::{Autoscaler, Status},
     ownership::OwnerKind,
+};
+use foretide_base::{
+    clock::Clock,
+    leadership::{Leadership, Token},
 };
 
 fn gated(client: Client, gate: WriteGate) -> KubeCluster {

@@ -10,8 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{entry::Entry, pods::StoredPod, store::Store, stored::Stored};
-use crate::{adapters::api_server::Resource, clock::Clock, memory::Memory};
+use crate::adapters::api_server::Resource;
 use foretide_api::ports::UnusableCopies;
+use foretide_base::{clock::Clock, memory::Memory};
 
 const MIB: usize = 1 << 20;
 

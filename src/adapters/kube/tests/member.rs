@@ -6,14 +6,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::{KubeMember, Options, entry::Entry, watch::WatchTimeouts};
-use crate::{
-    adapters::api_server::{
-        Connection, Limits, WriteGate,
-        fake::{FakeServer, Reply, Sent},
-    },
-    clock::{Clock, Contact},
+use crate::adapters::api_server::{
+    Connection, Limits, WriteGate,
+    fake::{FakeServer, Reply, Sent},
 };
 use foretide_api::ports::{ClusterError, Member};
+use foretide_base::clock::{Clock, Contact};
 
 fn member(
     reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,

@@ -19,19 +19,17 @@ use super::super::{
     store::Store,
     watch::{MAX_STALENESS, Watch, WatchTimeouts},
 };
-use crate::{
-    adapters::{
-        api_server::{
-            PageTurns, Resource,
-            fake::{FakeServer, Reply, Sent, failure},
-        },
-        redact::Redactor,
-    },
+use crate::adapters::api_server::{
+    PageTurns, Resource,
+    fake::{FakeServer, Reply, Sent, failure},
+};
+use foretide_api::ports::{ObjectKey, UnusableCopies};
+use foretide_base::{
     clock::{Clock, Contact},
     machine::Machine,
     memory::Memory,
+    redact::Redactor,
 };
-use foretide_api::ports::{ObjectKey, UnusableCopies};
 
 const OPEN: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=25&resourceVersion=";
 

@@ -7,13 +7,11 @@ use super::{
     naming::SeriesNames,
     rule::{QueryRequest, ResourceRule, RuleError, SERIES_MAX, SeriesRule},
 };
-use crate::{
-    adapters::prometheus::{
-        promql::{Query, excerpt},
-        queries::Metric,
-    },
-    error::yaml,
+use crate::adapters::prometheus::{
+    promql::{Query, excerpt},
+    queries::Metric,
 };
+use foretide_base::error::yaml;
 
 /// The rules of one configuration, in their order.
 #[derive(Debug, Clone, Default)]

@@ -121,7 +121,7 @@ fn query_text(config: &str, metric: Metric<'_>, scope: PromqlScope) -> Option<St
     let rules = AdapterConfig::read(config).unwrap();
     let query = rules.query(&request(metric, scope))?;
     Some(query.map_or_else(
-        |error| crate::error::chain(&error),
+        |error| foretide_base::error::chain(&error),
         |query| query.to_string(),
     ))
 }

@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpSocket};
 use url::Url;
 
 use super::*;
-use crate::machine::Machine;
 use foretide_api::ports::{CredentialFiles, CustomHeader, Setting};
+use foretide_base::machine::Machine;
 
 const ONE: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[60,"1"],[120,"2"]]}]}}"#;
 

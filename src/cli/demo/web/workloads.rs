@@ -26,13 +26,13 @@ use crate::{
         output::Failure,
         template::TemplateSource,
     },
-    error::chain,
     page::{Decided, DecisionLog, MetricRecord, Record},
 };
 use foretide_api::{
     autoscaler::{FleetStatus, Status},
     status::condition,
 };
+use foretide_base::error::chain;
 
 /// The autoscalers.
 const AUTOSCALERS: &str = include_str!("autoscalers.yaml");

@@ -11,7 +11,8 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::{cli::output::Screen, clock::Clock, http::page::PageSite};
+use crate::{cli::output::Screen, http::page::PageSite};
+use foretide_base::clock::Clock;
 
 const MANIFEST: &str = include_str!("../../demo/autoscaler.yaml");
 
@@ -20,7 +21,7 @@ fn context() -> CommandContext {
         screen: Screen::default(),
         local: Zone::utc(),
         now: Timestamp::UNIX_EPOCH,
-        machine: crate::machine::Machine::system(),
+        machine: foretide_base::machine::Machine::system(),
     }
 }
 

@@ -87,7 +87,9 @@ async fn read<R: HistoryReader>(
     let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
     let query = range_query(members);
     let read = cache.read(reader, &query, &mut live_match, &context);
-    let samples = read.await.map_err(|error| crate::error::chain(&error))?;
+    let samples = read
+        .await
+        .map_err(|error| foretide_base::error::chain(&error))?;
     let minute = |sample: &Sample| ((NOW - sample.at.as_second()) / 60, sample.value);
     Ok(samples.iter().map(minute).collect())
 }

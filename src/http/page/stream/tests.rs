@@ -3,10 +3,8 @@
 use futures::FutureExt as _;
 
 use super::*;
-use crate::{
-    clock::Clock,
-    http::{page::tests::StandingClock, quota::Quota},
-};
+use crate::http::page::tests::StandingClock;
+use foretide_base::{clock::Clock, http::Quota};
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_when_another_reader_needs_its_place() {

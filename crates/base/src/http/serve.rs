@@ -23,9 +23,9 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     of_peer: 64,
 };
 /// How long the header of a request may take.
-pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take none of an answer: meanwhile the answer is in memory.
-pub(super) const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
+pub const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much of a request's header is kept of one connection, and of an answer that its reader is slow to take.
 const BUFFER_MAX: usize = 64 * 1024;
 /// The pause after a connection could not be accepted: the process may have no descriptor left.
@@ -37,7 +37,7 @@ pub async fn serve(listener: TcpListener, router: Router) {
 }
 
 /// The connections of a listener, as they come, with the addresses of their clients.
-pub(super) fn accepted(listener: TcpListener) -> impl Stream<Item = (IpAddr, TcpStream)> + Send {
+pub fn accepted(listener: TcpListener) -> impl Stream<Item = (IpAddr, TcpStream)> + Send {
     stream::unfold(listener, |listener| async {
         Some((accept(&listener).await, listener))
     })
@@ -72,7 +72,7 @@ where
 }
 
 /// The stream of a connection, which ends with an error when its client takes none of what is sent for [`UNREAD_TIMEOUT`].
-pub(super) fn with_unread_timeout<I>(stream: I) -> TokioIo<Pin<Box<TimeoutStream<I>>>>
+pub fn with_unread_timeout<I>(stream: I) -> TokioIo<Pin<Box<TimeoutStream<I>>>>
 where
     I: AsyncRead + AsyncWrite,
 {

@@ -52,14 +52,14 @@ struct Displaced {
 }
 
 /// Keeps copies, and can do without any of them.
-pub(crate) trait Keeper: Send + Sync {
+pub trait Keeper: Send + Sync {
     /// Leaves out an object, unless another copy of it was charged since.
     fn leave_out(&self, namespace: &Arc<str>, copy: &Item<Arc<str>>);
 }
 
 /// The account of a store for the copies that it keeps. They are released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub struct Account {
     budget: Arc<CopyBudget>,
     cluster: Arc<str>,
     number: u64,
@@ -101,7 +101,7 @@ impl CopyBudget {
     }
 
     /// Leaves to forecasts what they want, but not more than half.
-    pub(crate) fn share_with_forecasts(&self, wanted: usize) {
+    pub fn share_with_forecasts(&self, wanted: usize) {
         let mut state = self.state();
         state.budget = state.room.saturating_sub(wanted).max(state.room / 2);
         drop(state);
@@ -109,12 +109,12 @@ impl CopyBudget {
     }
 
     /// How many objects of each namespace of each cluster are left out, as far as any are. The hub has no name.
-    pub(crate) fn left_out(&self) -> BTreeMap<Tenant, usize> {
+    pub fn left_out(&self) -> BTreeMap<Tenant, usize> {
         self.state().left_out_by_tenant()
     }
 
     /// Opens an account for the copies that `keeper` has of the objects of a cluster.
-    pub(crate) fn open(
+    pub fn open(
         self: &Arc<Self>,
         cluster: Arc<str>,
         keeper: Weak<dyn Keeper>,
@@ -199,24 +199,25 @@ impl State {
 
 impl Account {
     /// Charges a copy.
-    pub(crate) fn charge(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) {
+    pub fn charge(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) {
         let (tenant, item) = self.named(namespace, copy);
         self.budget.state().shares.insert(&tenant, item);
     }
 
     /// Releases a copy that is no longer kept.
-    pub(crate) fn release(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) {
+    pub fn release(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) {
         let (tenant, item) = self.named(namespace, copy);
         self.budget.state().shares.remove(&tenant, &item);
     }
 
     /// Makes copies give way until the others fit. The caller must not have locked a store.
-    pub(crate) fn settle(&self) {
+    pub fn settle(&self) {
         self.budget.settle();
     }
 
     /// Whether a copy of so many bytes that gave way would stay now; the log says once a minute that some are left out.
-    pub(crate) fn has_room(&self, namespace: &Arc<str>, bytes: usize) -> bool {
+    #[must_use]
+    pub fn has_room(&self, namespace: &Arc<str>, bytes: usize) -> bool {
         let mut state = self.budget.state();
         state.log(self.clock.monotonic());
         let (tenant, budget) = (self.tenant(namespace), state.budget);
@@ -224,7 +225,7 @@ impl Account {
     }
 
     /// Counts objects of a namespace that are left out: one more, or one less.
-    pub(crate) fn count_left_out(&self, namespace: &Arc<str>, change: isize) {
+    pub fn count_left_out(&self, namespace: &Arc<str>, change: isize) {
         let key = (self.number, self.tenant(namespace));
         let mut state = self.budget.state();
         let objects = state.left_out.entry(key.clone()).or_default();

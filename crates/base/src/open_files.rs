@@ -13,7 +13,7 @@ const ENOUGH: u64 = 4096;
 ///
 /// Many systems set a low soft limit for programs that use `select`, and a high hard limit up to which a process may raise
 /// it.
-pub(crate) fn raise_limit() {
+pub fn raise_limit() {
     let limit = raise(getrlimit(Resource::Nofile), |limit| {
         setrlimit(Resource::Nofile, limit)
     });

@@ -71,7 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// Opens the connections of an HTTP client.
 #[derive(Debug, Clone)]
-pub(crate) struct Connector {
+pub struct Connector {
     system: HttpConnector,
     simulation: Option<Arc<Simulation>>,
     limit: Option<Duration>,
@@ -117,7 +117,8 @@ impl Machine {
     }
 
     /// Its memory, if that has a limit.
-    pub(crate) const fn memory(&self) -> Option<&Memory> {
+    #[must_use]
+    pub const fn memory(&self) -> Option<&Memory> {
         self.memory.as_ref()
     }
 
@@ -166,14 +167,15 @@ impl Machine {
     }
 
     /// Lets a simulation ask what would answer on a port.
-    pub(crate) fn serve(&self, router: &Router) {
+    pub fn serve(&self, router: &Router) {
         if let Some(simulation) = &self.simulation {
             simulation.dial.serve(router.clone());
         }
     }
 
     /// Opens connections of plain bytes, each within `limit`.
-    pub(crate) fn connector(&self, limit: Option<Duration>) -> Connector {
+    #[must_use]
+    pub fn connector(&self, limit: Option<Duration>) -> Connector {
         let mut system = HttpConnector::new();
         // TLS is added around this connector, so the URIs that it gets are `https`.
         system.enforce_http(false);
@@ -188,7 +190,8 @@ impl Machine {
     }
 
     /// Whether this is a host of a simulation.
-    pub(crate) fn is_simulated(&self) -> bool {
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
         self.simulation.is_some()
     }
 }

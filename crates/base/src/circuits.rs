@@ -12,7 +12,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    adapters::breaker::{Breaker, FAILURES},
+    breaker::{Breaker, FAILURES},
     clock::Monotonic,
 };
 
@@ -33,7 +33,7 @@ const MAX_REMEMBERED: usize = 256;
 
 /// The circuits of one API.
 #[derive(Debug, Default)]
-pub(super) struct Circuits {
+pub struct Circuits {
     all: Breaker,
     /// The namespaces with timeouts since the last answer, up to [`NAMESPACES`]; none stands for requests about no namespace.
     silent: Vec<Option<String>>,
@@ -56,18 +56,21 @@ struct Unanswered {
 
 /// A circuit that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Open {
+pub struct Open {
     /// Whether it is the circuit of the namespace, rather than the shared one.
-    pub(super) is_of_namespace: bool,
+    pub is_of_namespace: bool,
     /// The time until the next attempt.
-    pub(super) retry_in: Duration,
+    pub retry_in: Duration,
 }
 
 // === impl Circuits ===
 
 impl Circuits {
-    /// Whether a request may be sent now. A request that is admitted while a circuit is open is the attempt, and must be sent.
-    pub(super) fn admit(&mut self, namespace: Option<&str>, now: Monotonic) -> Result<(), Open> {
+    /// Admits a request that is sent now. One that is admitted while a circuit is open is the attempt, and must be sent.
+    ///
+    /// # Errors
+    /// The circuit of the namespace or the shared one is open.
+    pub fn admit(&mut self, namespace: Option<&str>, now: Monotonic) -> Result<(), Open> {
         self.check(namespace, now)?;
         let is_attempt = self.all.is_open();
         self.all.attempt(now);
@@ -83,8 +86,11 @@ impl Circuits {
         Ok(())
     }
 
-    /// As [`Circuits::admit`], but for a request that is sent later and does not become the attempt.
-    pub(super) fn check(&self, namespace: Option<&str>, now: Monotonic) -> Result<(), Open> {
+    /// Admits a request that is sent later, and does not become the attempt.
+    ///
+    /// # Errors
+    /// As [`Circuits::admit`].
+    pub fn check(&self, namespace: Option<&str>, now: Monotonic) -> Result<(), Open> {
         let refused = |is_of_namespace| {
             move |retry_in| Open {
                 is_of_namespace,
@@ -108,7 +114,7 @@ impl Circuits {
     }
 
     /// Records an answer.
-    pub(super) fn answered(&mut self, namespace: Option<&str>, now: Monotonic) {
+    pub fn answered(&mut self, namespace: Option<&str>, now: Monotonic) {
         self.all = Breaker::default();
         self.silent.clear();
         self.answered = Some(now);
@@ -118,7 +124,7 @@ impl Circuits {
     }
 
     /// Records that a request was not answered in time.
-    pub(super) fn timed_out(&mut self, namespace: Option<&str>, sent: Monotonic, now: Monotonic) {
+    pub fn timed_out(&mut self, namespace: Option<&str>, sent: Monotonic, now: Monotonic) {
         if let Some(namespace) = namespace {
             let known = self.unanswered(namespace, now);
             known.own.record(false, now);
@@ -149,7 +155,8 @@ impl Circuits {
     }
 
     /// Whether the API has not responded to [`FAILURES`] requests in a row, even if all belong to one namespace.
-    pub(super) fn is_hanging(&self, now: Monotonic) -> bool {
+    #[must_use]
+    pub fn is_hanging(&self, now: Monotonic) -> bool {
         let failed = match self.all {
             Breaker::Closed(timeouts) => timeouts >= FAILURES,
             Breaker::Open(_) | Breaker::HalfOpen(_) => true,
@@ -158,7 +165,8 @@ impl Circuits {
     }
 
     /// Whether no timeout is remembered any more.
-    pub(super) fn is_forgettable(&self, now: Monotonic) -> bool {
+    #[must_use]
+    pub fn is_forgettable(&self, now: Monotonic) -> bool {
         let mut changes = self.namespaces.values().map(|known| known.changed);
         !changes.any(|at| is_recent(at, now))
             && !self.timed_out.is_some_and(|at| is_recent(at, now))

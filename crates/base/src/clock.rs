@@ -69,7 +69,7 @@ struct Setting {
 
 /// The pace of a line of the log that many causes can write: one in a minute.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct LogPace(Option<Monotonic>);
+pub struct LogPace(Option<Monotonic>);
 
 // === impl Monotonic ===
 
@@ -91,7 +91,7 @@ impl Monotonic {
 
 impl LogPace {
     /// Whether a line may be written now.
-    pub(crate) fn admits(&mut self, now: Monotonic) -> bool {
+    pub fn admits(&mut self, now: Monotonic) -> bool {
         let is_due = self
             .0
             .is_none_or(|at| now.since(at) >= Duration::from_mins(1));
@@ -182,15 +182,15 @@ impl Contact {
     }
 
     /// Heard at this time of the wall clock and at this reading of the system.
-    #[cfg(test)]
-    pub(crate) fn of(at: Timestamp, monotonic: Monotonic) -> Self {
+    #[must_use]
+    pub fn of(at: Timestamp, monotonic: Monotonic) -> Self {
         let (heard, clock) = (ClockReading::new(at, monotonic), Clock::system());
         Self { heard, clock }
     }
 
     /// Heard `span` ago, by the clock of the system.
-    #[cfg(test)]
-    pub(crate) fn ago(span: Duration) -> Self {
+    #[must_use]
+    pub fn ago(span: Duration) -> Self {
         let now = Clock::system().reading();
         let then = Monotonic(now.monotonic.0.saturating_sub(span));
         Self::of(now.wall - span, then)

@@ -18,12 +18,14 @@ fn is_control(character: char) -> bool {
 }
 
 /// The text on one line, with every control character escaped.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| None)
 }
 
 /// The text with every control character escaped but line breaks and the given sequences.
-pub(crate) fn lines<'t>(text: &'t str, allowed: &[&str]) -> Cow<'t, str> {
+#[must_use]
+pub fn lines<'t>(text: &'t str, allowed: &[&str]) -> Cow<'t, str> {
     escaped(text, |rest| {
         let mut allowed = allowed.iter().chain(&["\n"]);
         allowed
@@ -61,7 +63,7 @@ fn escaped(text: &str, allowed: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> 
 
 /// Writes records of a log, each on one line.
 #[derive(Debug)]
-pub(crate) struct RecordWriter<W>(pub(crate) W);
+pub struct RecordWriter<W>(pub W);
 
 // === impl RecordWriter ===
 

@@ -1,10 +1,11 @@
 //! Errors on one line, and the place of an error in YAML.
 
-pub(crate) use foretide_domain::words::chain;
+pub use foretide_domain::words::chain;
 
 /// Where a text stops being what is expected of it, from 1, if that is known; and what is expected there, in words about
 /// the text and not about its parser.
-pub(crate) fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, String) {
+#[must_use]
+pub fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, String) {
     // The line of an unknown place is 0.
     let line = error
         .location()
@@ -17,11 +18,12 @@ pub(crate) fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, Str
 }
 
 /// What to do about a template.
-pub(crate) const TEMPLATE: &str = "`{{` looks like a template: render it first, for example with `helm template`, \
+pub const TEMPLATE: &str = "`{{` looks like a template: render it first, for example with `helm template`, \
                                    and use the result";
 
 /// Whether a line is one of a template. Two braces in quotes are text of other tools, too.
-pub(crate) fn is_template(line: &str) -> bool {
+#[must_use]
+pub fn is_template(line: &str) -> bool {
     line.contains("{{") && line.contains("}}")
 }
 

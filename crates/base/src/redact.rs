@@ -9,7 +9,7 @@
 //! Authorization: Bearer of-someone-else    ──►  Authorization: Bearer [hidden]
 //! ```
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 /// Maximum number of characters of a server's message that are kept, because messages go into logs and statuses.
 const MESSAGE_MAX: usize = 500;
@@ -28,18 +28,27 @@ const WEB_TOKEN_MIN: usize = 40;
 
 /// The credentials of one connection, to be removed from its errors.
 #[derive(Clone, Default)]
-pub(in crate::adapters) struct Redactor(Arc<[String]>);
+pub struct Redactor(Arc<[String]>);
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redactor of {} credentials", self.0.len())
+    }
+}
 
 // === impl Redactor ===
 
 impl Redactor {
-    pub(in crate::adapters) fn new(credentials: Vec<String>) -> Self {
+    /// A redactor of these credentials; empty ones are none.
+    #[must_use]
+    pub fn new(credentials: Vec<String>) -> Self {
         let credentials = credentials.into_iter().filter(|text| !text.is_empty());
         Self(credentials.collect())
     }
 
     /// The beginning of a message, without credentials.
-    pub(in crate::adapters) fn redact(&self, text: &str) -> String {
+    #[must_use]
+    pub fn redact(&self, text: &str) -> String {
         // Truncated after phrases are hidden, which are not recognized in part, and before words are, which are.
         let text = self.without_phrases(text);
         let text = truncate(&text);
@@ -82,7 +91,8 @@ impl Redactor {
 }
 
 /// The part of a server's message that is kept.
-pub(in crate::adapters) fn truncate(message: &str) -> &str {
+#[must_use]
+pub fn truncate(message: &str) -> &str {
     let end = message.char_indices().nth(MESSAGE_MAX);
     end.map_or(message, |(end, _)| message.get(..end).unwrap_or_default())
 }

@@ -14,13 +14,13 @@ use std::time::Duration;
 use crate::clock::Monotonic;
 
 /// Timeouts in a row that open a circuit.
-pub(super) const FAILURES: u32 = 5;
+pub const FAILURES: u32 = 5;
 /// How long a circuit stays open before the next attempt.
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
 /// The circuit of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Breaker {
+pub enum Breaker {
     /// Requests are sent; this many have timed out since the last answer.
     Closed(u32),
     /// Requests fail at once, until this reading.
@@ -39,14 +39,17 @@ impl Default for Breaker {
 
 impl Breaker {
     /// Lets a request through, which is the attempt if the circuit is not closed.
-    pub(super) fn attempt(&mut self, now: Monotonic) {
+    pub fn attempt(&mut self, now: Monotonic) {
         if self.is_open() {
             *self = Self::HalfOpen(now);
         }
     }
 
-    /// Whether a request may be sent now; if not, how long until the next attempt.
-    pub(super) fn check(self, now: Monotonic) -> Result<(), Duration> {
+    /// Admits a request that is sent now.
+    ///
+    /// # Errors
+    /// The time until the next attempt, while the circuit is open.
+    pub fn check(self, now: Monotonic) -> Result<(), Duration> {
         let next = match self {
             Self::Closed(_) => return Ok(()),
             Self::Open(until) => until,
@@ -60,7 +63,7 @@ impl Breaker {
     }
 
     /// Records that a request was answered, or that it was not in time.
-    pub(super) fn record(&mut self, answered: bool, now: Monotonic) {
+    pub fn record(&mut self, answered: bool, now: Monotonic) {
         *self = match *self {
             _ if answered => Self::Closed(0),
             Self::Closed(before) if before.saturating_add(1) < FAILURES => Self::Closed(before + 1),
@@ -71,14 +74,15 @@ impl Breaker {
     }
 
     /// Records a timeout that must not open the circuit itself. It counts when a later one may open it.
-    pub(super) fn count(&mut self) {
+    pub fn count(&mut self) {
         if let Self::Closed(before) = self {
             *before = before.saturating_add(1);
         }
     }
 
     /// Whether requests are refused.
-    pub(super) fn is_open(self) -> bool {
+    #[must_use]
+    pub fn is_open(self) -> bool {
         !matches!(self, Self::Closed(_))
     }
 }

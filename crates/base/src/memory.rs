@@ -16,8 +16,8 @@ use std::{
 };
 
 pub use copies::CopyBudget;
-pub(crate) use copies::{Account, Keeper};
-pub(crate) use fair_shares::{FairShares, Item};
+pub use copies::{Account, Keeper};
+pub use fair_shares::{FairShares, Item};
 
 /// Limits from here on are none: version 1 of cgroups has the largest number of whole pages.
 const UNLIMITED: usize = 1 << 60;
@@ -48,19 +48,20 @@ impl Memory {
     }
 
     /// The memory of this process, if it has a limit.
-    pub(crate) fn of_process() -> Option<Self> {
+    pub fn of_process() -> Option<Self> {
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let limit = lowest_limit(&cgroups, |file| fs::read_to_string(file).ok())?;
         Some(Self::new(limit, resident_in_process))
     }
 
     /// The limit, in bytes.
-    pub(crate) const fn limit(&self) -> usize {
+    #[must_use]
+    pub const fn limit(&self) -> usize {
         self.limit
     }
 
     /// Divides it among the copies of objects, forecasts and the history of the page, and logs how.
-    pub(crate) fn divide(&self, page: usize) {
+    pub fn divide(&self, page: usize) {
         let [copies, forecasts] = self.copies.set_aside(page);
         tracing::info!(
             limit_mib = self.limit >> 20,
@@ -72,7 +73,7 @@ impl Memory {
     }
 
     /// Logs what a process may use for the copies of objects that has nothing else.
-    pub(crate) fn log_undivided(&self) {
+    pub fn log_undivided(&self) {
         tracing::info!(
             limit_mib = self.limit >> 20,
             copies_mib = self.copies.budget() >> 20,
@@ -81,12 +82,14 @@ impl Memory {
     }
 
     /// The budget of copies of objects.
-    pub(crate) const fn copies(&self) -> &Arc<CopyBudget> {
+    #[must_use]
+    pub const fn copies(&self) -> &Arc<CopyBudget> {
         &self.copies
     }
 
     /// The bytes that are resident now.
-    pub(crate) fn resident(&self) -> usize {
+    #[must_use]
+    pub fn resident(&self) -> usize {
         (self.resident)()
     }
 }

@@ -9,6 +9,7 @@
 //! ```
 
 use std::{
+    fmt,
     future::Future,
     sync::{
         Arc,
@@ -34,14 +35,14 @@ use foretide_api::ports::ClusterError;
 /// How long a result is used, as by the API servers of Kubernetes: repeated requests cost one review.
 const RESULT_LASTS: Duration = Duration::from_secs(10);
 /// How long a request waits for a review: less than the default `scrape_timeout` of Prometheus, 10 s.
-pub(super) const REVIEW_DEADLINE: Duration = Duration::from_secs(5);
+pub const REVIEW_DEADLINE: Duration = Duration::from_secs(5);
 
 /// SHA-256 of what is reviewed, so that no token is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Digest([u8; 32]);
+pub struct Digest([u8; 32]);
 
 /// Reviews of one kind, and their last results.
-pub(super) struct Reviews<T> {
+pub struct Reviews<T> {
     about: &'static str,
     clock: Clock,
     results: SharedMap<Digest, LastResult<T>>,
@@ -54,7 +55,7 @@ pub(super) struct Reviews<T> {
 
 /// Reviews of one kind that tenants, such as peers or users, ask for. None has all slots, and what is kept of one does
 /// not replace what is kept of another.
-pub(super) struct FairReviews<T> {
+pub struct FairReviews<T> {
     about: &'static str,
     clock: Clock,
     of_tenants: SharedMap<Arc<str>, Reviews<T>>,
@@ -67,18 +68,18 @@ pub(super) struct FairReviews<T> {
 
 /// How many reviews of one kind there are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ReviewLimits {
+pub struct ReviewLimits {
     /// Tenants that are known.
-    pub(super) tenants: usize,
+    pub tenants: usize,
     /// Results that are kept of one tenant: clients choose what is reviewed.
-    pub(super) results: usize,
+    pub results: usize,
     /// Reviews in flight, and as many more that are slow; of one tenant one less.
-    pub(super) in_flight: usize,
+    pub in_flight: usize,
 }
 
 /// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unreviewed {
+pub enum Unreviewed {
     /// As many reviews as may be are in flight, and this one does not wait.
     Busy,
     /// The review failed or took too long.
@@ -89,10 +90,20 @@ pub(super) enum Unreviewed {
 #[derive(Debug)]
 struct LastResult<T>(Mutex<Option<(Monotonic, T)>>);
 
+impl<T> fmt::Debug for FairReviews<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FairReviews")
+            .field("about", &self.about)
+            .finish_non_exhaustive()
+    }
+}
+
 // === impl Digest ===
 
 impl Digest {
-    pub(super) fn of(text: &str) -> Self {
+    /// SHA-256 of a text.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
         let digest = digest(&SHA256, text.as_bytes());
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest.as_ref());
@@ -105,12 +116,8 @@ impl Digest {
 impl<T: Clone> Reviews<T> {
     /// Reviews of what `about` says in log records. At most `results_max` results are kept, because clients choose what
     /// is reviewed, and at most `reviews_max` reviews are in flight.
-    pub(super) fn new(
-        about: &'static str,
-        clock: Clock,
-        results_max: usize,
-        reviews_max: usize,
-    ) -> Self {
+    #[must_use]
+    pub fn new(about: &'static str, clock: Clock, results_max: usize, reviews_max: usize) -> Self {
         Self {
             about,
             clock,
@@ -122,7 +129,8 @@ impl<T: Clone> Reviews<T> {
     }
 
     /// The same, but a review for which there is no slot is not made. So what anyone can ask for holds no request.
-    pub(super) fn without_queue(self) -> Self {
+    #[must_use]
+    pub fn without_queue(self) -> Self {
         Self {
             waits: false,
             ..self
@@ -133,7 +141,7 @@ impl<T: Clone> Reviews<T> {
     ///
     /// # Errors
     /// [`Unreviewed`]
-    pub(super) async fn get(
+    pub async fn get(
         &self,
         about: Digest,
         review: impl Future<Output = Result<T, ClusterError>>,
@@ -195,7 +203,8 @@ impl<T: Clone> Reviews<T> {
 impl<T: Clone + Default + PartialEq> FairReviews<T> {
     /// Reviews of what `about` says in log records. Of the results of a tenant, the default, which refuses, is evicted
     /// first.
-    pub(super) fn new(about: &'static str, clock: Clock, limits: ReviewLimits) -> Self {
+    #[must_use]
+    pub fn new(about: &'static str, clock: Clock, limits: ReviewLimits) -> Self {
         let ReviewLimits {
             tenants,
             results,
@@ -215,7 +224,7 @@ impl<T: Clone + Default + PartialEq> FairReviews<T> {
     ///
     /// # Errors
     /// [`Unreviewed`]
-    pub(super) async fn get(
+    pub async fn get(
         &self,
         tenant: &Arc<str>,
         about: Digest,
@@ -232,7 +241,7 @@ impl<T: Clone + Default + PartialEq> FairReviews<T> {
 
     /// What is kept of what was reviewed.
     #[cfg(test)]
-    pub(super) fn keys(&self) -> Vec<Digest> {
+    pub fn keys(&self) -> Vec<Digest> {
         let reviews = self.of_tenants.values().into_iter();
         reviews
             .flat_map(|it| it.results.keys_where(|_| true))

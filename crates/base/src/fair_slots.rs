@@ -26,18 +26,18 @@ use crate::clock::{Clock, Monotonic};
 
 /// Work that takes longer is slow. This is a fifth of the timeout of a query, and many times what a query takes that reads
 /// two weeks of minutes.
-pub(crate) const PROMPT: Duration = Duration::from_secs(2);
+pub const PROMPT: Duration = Duration::from_secs(2);
 
 /// Slots of two lanes, shared by tenants; clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct FairSlots {
+pub struct FairSlots {
     lanes: Arc<Mutex<Lanes<oneshot::Sender<Slot>>>>,
     clock: Clock,
 }
 
 /// The right to work, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     slots: FairSlots,
     hold: HoldId,
 }
@@ -46,7 +46,8 @@ pub(crate) struct Slot {
 
 impl FairSlots {
     /// This many slots in each lane; at least two, because one is reserved. The clock measures the work.
-    pub(crate) fn new(slots: usize, clock: Clock) -> Self {
+    #[must_use]
+    pub fn new(slots: usize, clock: Clock) -> Self {
         Self {
             lanes: Arc::new(Mutex::new(Lanes::new(slots))),
             clock,
@@ -54,7 +55,7 @@ impl FairSlots {
     }
 
     /// Waits for a slot. Dropping the future removes it from the queue.
-    pub(crate) async fn acquire(&self, tenant: &Arc<str>) -> Slot {
+    pub async fn acquire(&self, tenant: &Arc<str>) -> Slot {
         loop {
             let (sender, slot) = oneshot::channel();
             self.lanes().enqueue(tenant, sender);
@@ -67,7 +68,8 @@ impl FairSlots {
     }
 
     /// The tenants whose work is slow.
-    pub(crate) fn slow_tenants(&self) -> Vec<Arc<str>> {
+    #[must_use]
+    pub fn slow_tenants(&self) -> Vec<Arc<str>> {
         self.lanes().slow_tenants(self.now())
     }
 
@@ -101,7 +103,7 @@ impl FairSlots {
 
 impl Slot {
     /// Runs work and measures the latency of its tenant: after two seconds the work moves to the slow lane.
-    pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if let Ok(result) = timeout(PROMPT, &mut work).await {
             self.slots.lanes().was_prompt(self.hold, self.slots.now());

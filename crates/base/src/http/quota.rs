@@ -22,28 +22,30 @@ use crate::clock::{Clock, LogPace};
 
 /// The permits of one kind, shared by all holders.
 #[derive(Debug)]
-pub(super) struct Quota<H: Holder> {
+pub struct Quota<H: Holder> {
     limits: Limits,
     usage: Mutex<Usage<H>>,
     clock: Clock,
 }
 
 /// Whom permits are counted for: an address, or the name of a reader.
-pub(super) trait Holder: Ord + Clone + Debug {}
+pub trait Holder: Ord + Clone + Debug {}
 
 impl<H: Ord + Clone + Debug> Holder for H {}
 
 /// How much there is of a kind.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub struct Limits {
     /// What needs a permit, in the plural.
-    pub(super) what: &'static str,
-    pub(super) total: usize,
-    pub(super) per_holder: usize,
+    pub what: &'static str,
+    /// Most permits in use together.
+    pub total: usize,
+    /// Most permits of one holder.
+    pub per_holder: usize,
     /// What a holder is.
-    pub(super) holder: &'static str,
+    pub holder: &'static str,
     /// What a client that needs more can do.
-    pub(super) advice: &'static str,
+    pub advice: &'static str,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,7 @@ struct Held {
 
 /// The right to hold one thing, such as a stream or a request; dropping it releases the permit.
 #[derive(Debug)]
-pub(super) struct Permit<H: Holder> {
+pub struct Permit<H: Holder> {
     quota: Arc<Quota<H>>,
     holder: H,
     id: u64,
@@ -79,12 +81,14 @@ pub(super) struct Permit<H: Holder> {
 
 /// Why there is no permit, or no longer; a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Exhausted(String);
+pub struct Exhausted(String);
 
 // === impl Quota ===
 
 impl<H: Holder> Quota<H> {
-    pub(super) fn new(limits: Limits, clock: Clock) -> Arc<Self> {
+    /// A quota of which nothing is in use.
+    #[must_use]
+    pub fn new(limits: Limits, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             limits,
             usage: Mutex::default(),
@@ -96,16 +100,15 @@ impl<H: Holder> Quota<H> {
     ///
     /// # Errors
     /// The holder is at its limit, or all is in use and no other holds more.
-    pub(super) fn acquire(self: &Arc<Self>, holder: H) -> Result<Permit<H>, Exhausted> {
+    pub fn acquire(self: &Arc<Self>, holder: H) -> Result<Permit<H>, Exhausted> {
         self.acquire_many(holder, 1)
     }
 
     /// Acquires a permit for so many of what is counted, as [`acquire`](Self::acquire) does for one.
-    pub(super) fn acquire_many(
-        self: &Arc<Self>,
-        holder: H,
-        size: usize,
-    ) -> Result<Permit<H>, Exhausted> {
+    ///
+    /// # Errors
+    /// The holder is at its limit, or all is in use and no other holds more.
+    pub fn acquire_many(self: &Arc<Self>, holder: H, size: usize) -> Result<Permit<H>, Exhausted> {
         let mut usage = self.usage();
         let (own, evicted) = usage.of_holder(&holder);
         let Limits {
@@ -174,8 +177,8 @@ impl<H: Holder> Quota<H> {
         self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[cfg(test)]
-    pub(super) fn count(&self) -> usize {
+    /// Permits in use.
+    pub fn count(&self) -> usize {
         self.usage().size
     }
 }
@@ -225,7 +228,7 @@ impl<H: Ord> Usage<H> {
 
 impl<H: Holder> Permit<H> {
     /// Waits until the permit is evicted; returns why, for the client.
-    pub(super) async fn evicted(&mut self) -> Exhausted {
+    pub async fn evicted(&mut self) -> Exhausted {
         // Nothing is sent; the channel closes.
         drop((&mut self.evicted).await);
         let Limits { what, advice, .. } = self.quota.limits;

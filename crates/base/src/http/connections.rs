@@ -33,7 +33,7 @@ pub struct PeerAddress(pub IpAddr);
 
 /// What one connection does.
 #[derive(Debug, Default)]
-pub(super) struct Activity {
+pub struct Activity {
     /// Requests whose response has not been sent to its end.
     in_flight: AtomicUsize,
     /// Place of its last request among those of all connections; 0 before the first one.
@@ -44,21 +44,21 @@ pub(super) struct Activity {
 
 /// A request in flight, until it is dropped.
 #[derive(Debug)]
-pub(super) struct InFlight(Arc<Activity>);
+pub struct InFlight(Arc<Activity>);
 
 /// The body of a response to a request that is in flight until the body has been sent.
 #[derive(Debug)]
-pub(super) struct BodyInFlight<B> {
+pub struct BodyInFlight<B> {
     body: B,
     _request: InFlight,
 }
 
 /// How many connections may be open.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ConnectionLimits {
-    pub(super) total: usize,
+pub struct ConnectionLimits {
+    pub total: usize,
     /// From one address.
-    pub(super) of_peer: usize,
+    pub of_peer: usize,
 }
 
 struct Open {
@@ -68,7 +68,7 @@ struct Open {
 }
 
 /// Serves connections as they come, with their peers, each in a task of its own, until there are no more and all have ended.
-pub(super) async fn serve_connections<S, I, F>(
+pub async fn serve_connections<S, I, F>(
     mut incoming: S,
     limits: ConnectionLimits,
     serve_one: impl Fn(IpAddr, I, Arc<Activity>) -> F,
@@ -123,7 +123,8 @@ fn closed_for(peer: IpAddr, open: &[Open], limits: ConnectionLimits) -> Option<u
 
 impl PeerAddress {
     /// The address that the connection of a request comes from.
-    pub(super) fn of(extensions: &Extensions) -> IpAddr {
+    #[must_use]
+    pub fn of(extensions: &Extensions) -> IpAddr {
         let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         extensions.get().map_or(unknown, |Self(peer)| *peer)
     }
@@ -140,7 +141,7 @@ impl Activity {
     }
 
     /// Records a request; it is in flight until the value is dropped.
-    pub(super) fn request(self: &Arc<Self>) -> InFlight {
+    pub fn request(self: &Arc<Self>) -> InFlight {
         let place = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         self.last_request.store(place, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +149,7 @@ impl Activity {
     }
 
     /// The router's answer to a request, which is in flight until its body has been sent.
-    pub(super) fn answer<B>(
+    pub fn answer<B>(
         self: &Arc<Self>,
         router: Router,
         request: Request<B>,
@@ -174,7 +175,7 @@ impl Activity {
 
 impl InFlight {
     /// Keeps the request in flight until `body` has been sent.
-    pub(super) fn until_sent<B>(self, body: B) -> BodyInFlight<B> {
+    pub fn until_sent<B>(self, body: B) -> BodyInFlight<B> {
         BodyInFlight {
             body,
             _request: self,

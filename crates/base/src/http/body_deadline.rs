@@ -15,7 +15,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A body that ends with an error when it takes longer than [`BODY_TIMEOUT`].
 #[derive(Debug)]
-pub(super) struct BodyDeadline<B> {
+pub struct BodyDeadline<B> {
     body: B,
     late: Pin<Box<Sleep>>,
 }
@@ -23,7 +23,7 @@ pub(super) struct BodyDeadline<B> {
 // === impl BodyDeadline ===
 
 impl<B> BodyDeadline<B> {
-    pub(super) fn new(body: B) -> Self {
+    pub fn new(body: B) -> Self {
         Self {
             body,
             late: Box::pin(sleep(BODY_TIMEOUT)),

@@ -38,7 +38,10 @@ enum Verdict {
     /// It is of a user who may read the metrics.
     Allowed,
     /// It is of this user, who may not.
-    Forbidden { user: String },
+    Forbidden {
+        /// Name of the user.
+        user: String,
+    },
     /// It is of no user.
     #[default]
     Unauthenticated,
@@ -46,11 +49,14 @@ enum Verdict {
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Denied {
+pub enum Denied {
     /// It has no token, or one that is not valid for any user.
     Unauthorized,
     /// The user of its token may not read the metrics.
-    Forbidden { user: String },
+    Forbidden {
+        /// Name of the user.
+        user: String,
+    },
     /// It is not known whether it is allowed.
     Unknown,
 }
@@ -74,7 +80,10 @@ impl<R: AccessReviewer> MetricsAccess<R> {
     }
 
     /// Checks the token of a request.
-    pub(super) async fn check(&self, peer: IpAddr, headers: &HeaderMap) -> Result<(), Denied> {
+    ///
+    /// # Errors
+    /// The request has no valid token, its user may not read the metrics, or the API server does not say.
+    pub async fn check(&self, peer: IpAddr, headers: &HeaderMap) -> Result<(), Denied> {
         let token = bearer(headers).ok_or(Denied::Unauthorized)?;
         let (peer, about) = (peer.to_string().into(), Digest::of(token.expose()));
         let review = self.review(&token);
@@ -106,7 +115,7 @@ impl<R: AccessReviewer> MetricsAccess<R> {
 }
 
 /// The token of a request with exactly one `Authorization` header.
-pub(super) fn bearer(headers: &HeaderMap) -> Option<BearerToken> {
+pub fn bearer(headers: &HeaderMap) -> Option<BearerToken> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     // Of several, a proxy in front may have checked another one.
     let value = values.next().filter(|_| values.next().is_none())?;

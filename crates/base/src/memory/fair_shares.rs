@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 /// The items of namespaces (`N`), with the bytes of each.
 #[derive(Debug)]
-pub(crate) struct FairShares<N, K> {
+pub struct FairShares<N, K> {
     held: usize,
     namespaces: BTreeMap<N, Namespace<K>>,
     by_size: BTreeSet<(usize, N)>,
@@ -22,13 +22,13 @@ pub(crate) struct FairShares<N, K> {
 
 /// One item. The newest is the last in the order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Item<K> {
+pub struct Item<K> {
     /// When its object was created.
-    pub(crate) created: Option<Timestamp>,
+    pub created: Option<Timestamp>,
     /// What it is.
-    pub(crate) key: K,
+    pub key: K,
     /// The memory that it takes.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Namespace<K> {
 
 impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
     /// Adds an item.
-    pub(crate) fn insert(&mut self, namespace: &N, item: Item<K>) {
+    pub fn insert(&mut self, namespace: &N, item: Item<K>) {
         let bytes = item.bytes;
         let inside = self.namespaces.entry(namespace.clone()).or_default();
         if inside.items.insert(item) {
@@ -50,7 +50,7 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
     }
 
     /// Removes an item, if it is there.
-    pub(crate) fn remove(&mut self, namespace: &N, item: &Item<K>) {
+    pub fn remove(&mut self, namespace: &N, item: &Item<K>) {
         let inside = self.namespaces.get_mut(namespace);
         if inside.is_some_and(|inside| inside.items.remove(item)) {
             self.resize(namespace, |held| held - item.bytes);
@@ -58,7 +58,7 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
     }
 
     /// Removes and returns the item that gives way, if all together hold more than `budget` bytes.
-    pub(crate) fn pop_beyond(&mut self, budget: usize) -> Option<(N, Item<K>)> {
+    pub fn pop_beyond(&mut self, budget: usize) -> Option<(N, Item<K>)> {
         if self.held <= budget {
             return None;
         }
@@ -70,14 +70,14 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
 
     /// Whether an item of so many bytes, which gave way, would stay if it came back: it fits into the budget, or another
     /// namespace then holds more than its own. With a margin of a twentieth, so that it does not come and go.
-    pub(crate) fn would_stay(&self, namespace: &N, bytes: usize, budget: usize) -> bool {
+    pub fn would_stay(&self, namespace: &N, bytes: usize, budget: usize) -> bool {
         let own = self.namespaces.get(namespace).map_or(0, |it| it.held) + bytes;
         let largest = self.by_size.last().map_or(0, |(held, _)| *held);
         self.held + bytes <= budget - budget / 20 || own < largest - largest / 20
     }
 
     /// Removes all items with such a key.
-    pub(crate) fn remove_all(&mut self, is_gone: impl Fn(&K) -> bool) {
+    pub fn remove_all(&mut self, is_gone: impl Fn(&K) -> bool) {
         let all = self.namespaces.iter();
         let gone = all.flat_map(|(namespace, inside)| {
             let gone = inside.items.iter().filter(|item| is_gone(&item.key));
@@ -105,7 +105,7 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
 
 impl<K> Item<K> {
     /// The same item with another key.
-    pub(crate) fn map_key<L>(self, key: impl FnOnce(K) -> L) -> Item<L> {
+    pub fn map_key<L>(self, key: impl FnOnce(K) -> L) -> Item<L> {
         Item {
             created: self.created,
             key: key(self.key),

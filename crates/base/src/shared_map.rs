@@ -10,7 +10,7 @@ use std::{
 /// # Guarantees
 /// A value that is held elsewhere is never evicted. At `limit` the others are, first those that equal a new value.
 #[derive(Debug)]
-pub(crate) struct SharedMap<K, V> {
+pub struct SharedMap<K, V> {
     limit: usize,
     is_like_new: fn(&V) -> bool,
     values: Mutex<BTreeMap<K, Arc<V>>>,
@@ -20,7 +20,8 @@ pub(crate) struct SharedMap<K, V> {
 
 impl<K: Ord, V> SharedMap<K, V> {
     /// An empty map that evicts values that are not held elsewhere when it reaches this size.
-    pub(crate) fn new(limit: usize) -> Self {
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
         Self {
             limit,
             is_like_new: |_| true,
@@ -29,7 +30,8 @@ impl<K: Ord, V> SharedMap<K, V> {
     }
 
     /// The same map, which first evicts the values that `is_like_new` returns true for.
-    pub(crate) fn evicting_first(self, is_like_new: fn(&V) -> bool) -> Self {
+    #[must_use]
+    pub fn evicting_first(self, is_like_new: fn(&V) -> bool) -> Self {
         Self {
             is_like_new,
             ..self
@@ -37,7 +39,7 @@ impl<K: Ord, V> SharedMap<K, V> {
     }
 
     /// The value of a key; `make` creates a missing one.
-    pub(crate) fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
         let mut values = self.lock();
         if values.len() >= self.limit && !values.contains_key(&key) {
             let is_held = |value: &Arc<V>| Arc::strong_count(value) > 1;
@@ -50,7 +52,7 @@ impl<K: Ord, V> SharedMap<K, V> {
     }
 
     /// The keys of the values for which `has` returns true.
-    pub(crate) fn keys_where(&self, has: impl Fn(&V) -> bool) -> Vec<K>
+    pub fn keys_where(&self, has: impl Fn(&V) -> bool) -> Vec<K>
     where
         K: Clone,
     {
@@ -60,7 +62,7 @@ impl<K: Ord, V> SharedMap<K, V> {
     }
 
     /// All values.
-    pub(crate) fn values(&self) -> Vec<Arc<V>> {
+    pub fn values(&self) -> Vec<Arc<V>> {
         self.lock().values().map(Arc::clone).collect()
     }
 
