@@ -44,7 +44,7 @@ impl PackedLabels {
 // === impl LabelIndex ===
 
 impl<V> LabelIndex<V> {
-    /// These labels, in one text for all objects that have them.
+    /// The labels in one text for all objects that have them.
     pub(super) fn shared(&self, labels: &PackedLabels) -> PackedLabels {
         let equal = self.0.get_key_value(labels).map(|(equal, _)| equal);
         equal.unwrap_or(labels).clone()
