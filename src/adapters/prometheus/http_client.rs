@@ -101,7 +101,7 @@ impl HttpClient {
         timeout: Duration,
     ) -> Self {
         let http = Client::builder(TokioExecutor::new())
-            // Without it, the age of idle connections is measured by the clock of the system.
+            // Without this timer, the age of idle connections is measured by the clock of the system.
             .pool_timer(TokioTimer::new())
             .build(connections);
         Self {
