@@ -15,7 +15,7 @@ use crate::clock::Monotonic;
 
 /// Timeouts in a row that open a circuit.
 pub(super) const FAILURES: u32 = 5;
-/// How long a circuit stays open before the next attempt.
+/// Time for which a circuit stays open before the next attempt.
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
 /// The circuit of one server.
@@ -45,7 +45,7 @@ impl Breaker {
         }
     }
 
-    /// Whether a request may be sent now; if not, how long until the next attempt.
+    /// Permits a request now, or returns the time until the next attempt.
     pub(super) fn check(self, now: Monotonic) -> Result<(), Duration> {
         let next = match self {
             Self::Closed(_) => return Ok(()),
@@ -65,7 +65,7 @@ impl Breaker {
             _ if answered => Self::Closed(0),
             Self::Closed(before) if before.saturating_add(1) < FAILURES => Self::Closed(before + 1),
             Self::Closed(_) | Self::HalfOpen(_) => Self::Open(now + OPEN_FOR),
-            // One that was sent before the circuit opened.
+            // A request that was sent before the circuit opened.
             Self::Open(until) => Self::Open(until),
         };
     }
@@ -77,7 +77,7 @@ impl Breaker {
         }
     }
 
-    /// Whether requests are refused.
+    /// True if requests are refused.
     pub(super) fn is_open(self) -> bool {
         !matches!(self, Self::Closed(_))
     }
