@@ -17,10 +17,10 @@ use super::series_key::SeriesKey;
 use crate::{clock::Monotonic, telemetry::BudgetGauges};
 use foretide_api::validation::{self, CostLimits};
 
-/// How long a price is kept while its namespace has the same series: the trade-offs are means of days.
+/// Time for which a price is kept while its namespace has the same series: the trade-offs are means of days.
 const PRICE_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
-/// What is measured of the series of a namespace, in the order of their keys.
+/// Trade-offs of the series of a namespace, in the order of their keys.
 pub(super) type Measured<'a> = BTreeMap<&'a SeriesKey, &'a TradeOffs>;
 
 /// The prices of all namespaces with a limit.
@@ -49,12 +49,12 @@ impl Budgets {
         }
     }
 
-    /// Whether the series of a namespace share a budget.
+    /// True if the series of a namespace share a budget.
     pub(super) fn has(&self, namespace: &str) -> bool {
         self.limits.percent(namespace).is_some()
     }
 
-    /// What a forecast with this algorithm says about the origin of its quantile.
+    /// The note on the origin of the quantile of a forecast with this algorithm.
     pub(super) fn note(&self, namespace: &str, algorithm: &Algorithm) -> Option<Arc<str>> {
         let percent = self.limits.percent(namespace)?;
         if !validation::is_priced(algorithm) {
@@ -98,7 +98,7 @@ impl Budgets {
         }
     }
 
-    /// What is published of each.
+    /// The gauges of each price.
     pub(super) fn gauges(&self) -> impl Iterator<Item = BudgetGauges<'_>> {
         self.shared.iter().map(|(namespace, shared)| BudgetGauges {
             namespace,

@@ -13,7 +13,7 @@ use crate::{
 };
 use foretide_api::ports::{HistoryQuery, Resolution};
 
-/// Demand of one minute after another, of which every query has the same.
+/// A history with this demand in each minute, the same for every query.
 struct Demand(fn(i64) -> f64);
 
 impl HistoryReader for Demand {
