@@ -214,7 +214,7 @@ mod tests {
     }
 
     impl Circuits {
-        /// As many requests of each namespace as given, sent at one second, time out at another.
+        /// Lets as many requests of each namespace as given, sent at one second, time out at another.
         fn time_out(&mut self, requests: &[(Option<&str>, u32)], sent: u64, now: u64) {
             for (namespace, count) in requests {
                 for _request in 0..*count {

@@ -17,7 +17,6 @@ use foretide_api::ports::{ClusterError, HpaView, Workloads};
 /// Outcome of a decision.
 #[derive(Debug, Clone)]
 pub(super) struct Applied {
-    /// The decision.
     pub(super) decided: Decided,
     /// The effect that the API server accepted, or the reason why it did not.
     pub(super) outcome: Result<Effect, ClusterError>,
@@ -58,7 +57,6 @@ pub(super) enum HpaChange {
 /// Writes to one cluster, and counts what it wrote.
 #[derive(Debug)]
 pub(super) struct Writer<'a, C> {
-    /// The cluster.
     pub(super) cluster: &'a C,
     /// The counters of writes.
     pub(super) telemetry: &'a Telemetry,

@@ -34,7 +34,7 @@ impl<T> RecentWrites<T> {
         self.0.extend(write.map(|write| (now, write)));
     }
 
-    /// The last write, if there are so many that they are a conflict.
+    /// The last write, if there are enough of them for a conflict.
     pub(super) fn conflict(&self) -> Option<&T> {
         let is_conflict = self.0.len() >= WRITES_TO_CONFLICT;
         self.0.last().filter(|_| is_conflict).map(|(_, last)| last)

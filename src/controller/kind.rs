@@ -51,7 +51,6 @@ pub(super) type ItemOf<K> = WorkItem<<K as Kind>::Object, <K as Kind>::Spec>;
 
 /// A kind of autoscaler.
 pub(super) trait Kind: Send + Sync + Sized + 'static {
-    /// The name.
     const KIND: OwnerKind;
     /// The kind of the API.
     type Object: Debug + Send + Sync;

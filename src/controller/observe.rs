@@ -358,7 +358,6 @@ pub(super) struct ForecastSeries<'a> {
     pub(super) forecasts: &'a Forecasts,
     /// Key of the series: the UID of the autoscaler, or of a member's part of it.
     pub(super) uid: &'a str,
-    /// The workload.
     pub(super) workload: &'a Workload,
 }
 

@@ -67,7 +67,6 @@ pub(super) struct Reporter<'a> {
 /// The status and the events that are to be written of one object.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// The object.
     autoscaler: Autoscaler,
     /// The events, in the order in which they happened.
     pub(super) events: Vec<EventNote>,
@@ -359,7 +358,7 @@ fn counts(decided: &Decided) -> Counts {
     }
 }
 
-/// One record per `change` at `info`; without one at `debug`; and what went wrong.
+/// Logs one record per `change` at `info`, or without one at `debug`, and what went wrong.
 #[expect(
     clippy::cognitive_complexity,
     reason = "two matches; the macros of three levels count for more"

@@ -51,7 +51,7 @@ pub(super) struct DueObject<K: Kind> {
 /// Time of the next decision about an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// At its regular time.
+    /// At the regular time of the object.
     Regular,
     /// Soon, because a write met a conflict.
     AfterConflict,

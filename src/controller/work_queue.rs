@@ -18,9 +18,7 @@ use crate::clock::Monotonic;
 pub(super) struct Entry<'a> {
     /// Identity of the object.
     pub(super) uid: &'a str,
-    /// The namespace.
     pub(super) namespace: &'a str,
-    /// The `metadata.generation`.
     pub(super) generation: i64,
 }
 

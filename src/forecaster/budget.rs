@@ -1,5 +1,5 @@
 //! The budgets of namespaces: the one price at which the series of a namespace buy replicas, such that together they
-//! have at most so many percent more than a plain HPA would have.
+//! have at most a configured percentage more than a plain HPA would have.
 //!
 //! The price follows from what each quantile would have cost and saved ([`TradeOffs`]), which the forecasters measure.
 //! A namespace has its own price, so that none changes the forecasts of another. Series with a quantile of their own,

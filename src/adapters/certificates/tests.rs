@@ -147,7 +147,7 @@ impl Replica {
     }
 }
 
-/// Whether a client that trusts a bundle accepts a certificate for the adapter at a time.
+/// Success if a client that trusts a bundle accepts a certificate for the adapter at a time.
 fn trusts(bundle: &str, certificate: &CertificateDer<'_>, now: Timestamp) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
     for one in CertificateDer::pem_slice_iter(bundle.as_bytes()) {

@@ -18,7 +18,6 @@ const END: char = '\0';
 // === impl PackedLabels ===
 
 impl PackedLabels {
-    /// Packs labels.
     pub(super) fn new(labels: &BTreeMap<String, String>) -> Self {
         let fields = labels.iter().flat_map(|(key, value)| [key, value]);
         let mut text = String::new();

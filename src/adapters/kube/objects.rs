@@ -25,7 +25,6 @@ use foretide_api::ports::{ControllerRef, HpaView, ScaleView};
 /// A workload with a scale subresource.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StoredWorkload {
-    /// The scale.
     pub(super) view: ScaleView,
     /// Requirements of one of its pods on a node.
     pub(super) shape: Option<Box<PodShape>>,

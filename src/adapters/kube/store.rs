@@ -34,7 +34,6 @@ const ENTRY: usize = 320;
 
 /// The objects of one kind.
 pub(in crate::adapters) struct Store<V> {
-    /// The kind.
     pub(in crate::adapters) resource: Resource,
     /// Counters of its watches.
     pub(super) counts: Counts,

@@ -32,7 +32,6 @@ const NOTE_MAX: usize = 1024;
 pub(super) struct StatusField<'a> {
     /// The name, as the API spells it.
     pub(super) name: &'a str,
-    /// The value.
     pub(super) value: Value,
 }
 

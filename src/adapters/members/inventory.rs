@@ -43,7 +43,6 @@ const PROFILE_KEY: &str = "Config";
 /// One member of the inventory.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct InventoryEntry {
-    /// The description.
     pub(super) info: MemberInfo,
     /// The address and credentials, or the reason why they cannot be used.
     pub(super) access: Result<Access, String>,

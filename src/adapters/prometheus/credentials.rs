@@ -28,9 +28,7 @@ pub(super) enum CredentialError {
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },

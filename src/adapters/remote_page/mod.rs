@@ -44,14 +44,14 @@ pub struct RemotePageSettings {
 /// Location of the page of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PageLocation {
-    /// At an address.
+    /// A page at an address.
     Address {
         /// The base URL.
         url: Url,
         /// The authorities of its certificate, in PEM; absent for those of this machine.
         ca_file: Option<PathBuf>,
     },
-    /// In the pods of a controller.
+    /// A page in the pods of a controller.
     Pods {
         /// The namespace of the pods.
         namespace: String,

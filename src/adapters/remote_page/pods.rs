@@ -67,7 +67,7 @@ pub(super) struct ControllerPods {
 /// A forwarded port as the pool of connections keeps it.
 struct Forwarded(DuplexStream);
 
-/// A client of addresses `http://POD:PORT/` of a namespace, which sends a token there.
+/// A client of addresses `http://POD:PORT/` of a namespace, which sends a token to them.
 pub(super) fn client(
     mut api_server: Config,
     namespace: String,

@@ -34,7 +34,6 @@ pub(super) struct MemberWriter<'a> {
 /// Outcome of the plan of one member.
 #[derive(Debug)]
 pub(super) struct MemberApplied {
-    /// The plan.
     pub(super) plan: MemberPlan,
     /// The effect that the member accepted, or the reason why it did not.
     pub(super) outcome: Result<Effect, ClusterError>,

@@ -46,7 +46,6 @@ pub(super) struct FleetWorkload<'a, M> {
     pub(super) context: &'a DecideContext<'a>,
     /// The forecasts in force.
     pub(super) forecasts: &'a Forecasts,
-    /// The fleet.
     pub(super) item: &'a FleetItem,
     /// The members whose pods are the fleet's.
     pub(super) participants: &'a Participants<'a, M>,

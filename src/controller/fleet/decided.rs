@@ -13,7 +13,6 @@ use foretide_api::ports::ClusterError;
 /// Decision of one sync about one fleet.
 #[derive(Debug)]
 pub(in crate::controller) struct FleetDecided<M> {
-    /// The fleet.
     pub(super) item: FleetItem,
     /// The observation that it was made from.
     pub(super) observed: FleetObservation<M>,

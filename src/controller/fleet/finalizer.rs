@@ -59,7 +59,6 @@ pub(super) struct Deleting {
 pub(super) struct FleetCleanup<C, F> {
     /// The cluster that the fleets' objects are in.
     pub(super) hub: Arc<C>,
-    /// The members.
     pub(super) fleet: Arc<F>,
     /// The counters of writes.
     pub(super) telemetry: Arc<Telemetry>,

@@ -44,7 +44,7 @@ pub(super) struct MemberPlan {
     pub(super) replicas: Option<Replicas>,
     /// Identity of the workload that is to be deleted.
     pub(super) removes: Option<String>,
-    /// An HPA that is to be released although its workload is not there.
+    /// An HPA that is to be released although the member lacks its workload.
     pub(super) orphan: Option<Arc<HpaView>>,
 }
 
@@ -92,7 +92,6 @@ impl MemberPlan {
 /// A member's share as it was decided.
 #[derive(Debug, Clone, Copy)]
 struct Share<'a> {
-    /// The decision.
     decision: &'a MemberDecision,
     /// The entry of the ledger for it.
     entry: Option<&'a Entry>,
@@ -105,7 +104,6 @@ pub(super) struct Planner<'a> {
     pub(super) context: &'a DecideContext<'a>,
     /// The forecasts in force.
     pub(super) forecasts: &'a Forecasts,
-    /// The fleet.
     pub(super) item: &'a FleetItem,
     /// The workload that the hub places, where it does.
     pub(super) template: Option<&'a Template>,
@@ -194,7 +192,7 @@ impl Planner<'_> {
             && present.is_none_or(|present| self.item.may_act(&present.observed))
     }
 
-    /// The decision about the child and the replicas of a workload that is there.
+    /// The decision about the child and the replicas of a workload that the member has.
     fn decide(
         self,
         share: Share<'_>,

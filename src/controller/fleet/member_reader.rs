@@ -18,7 +18,6 @@ use foretide_api::ports::KedaPause;
 /// Reads members for the rules.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemberReader<'a> {
-    /// The fleet.
     pub(super) item: &'a FleetItem,
     /// The time of the sync.
     pub(super) now: Timestamp,

@@ -28,7 +28,6 @@ use foretide_api::ports::{KedaPause, ScaleView};
 /// The members of a fleet that count, to be merged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Members<'a> {
-    /// The fleet.
     pub(super) item: &'a FleetItem,
     /// The members that were seen, by name.
     pub(super) present: &'a [(&'a str, &'a Present)],

@@ -34,9 +34,8 @@ use foretide_api::ports::{Cluster, ClusterError, Member, MemberView};
 /// A due fleet, and the stored state of its members.
 #[derive(Debug)]
 pub(super) struct DueFleet {
-    /// The fleet.
     pub(super) item: FleetItem,
-    /// The members that have a share, or had one, and the replicas that are expected there.
+    /// The members that have a share, or had one, and the replicas that are expected in each.
     pub(super) known: BTreeMap<String, Option<Replicas>>,
     /// The known members that stay in the fleet also when they are not registered any more.
     pub(super) remaining: BTreeSet<String>,
@@ -62,9 +61,7 @@ type Placed = Option<Result<(Template, PodShape), ClusterError>>;
 /// One member, and its observation.
 #[derive(Debug)]
 pub(super) struct ObservedMember<M> {
-    /// The member.
     pub(super) view: Arc<MemberView<M>>,
-    /// The observation.
     pub(super) observed: MemberObservation,
 }
 
@@ -73,7 +70,7 @@ pub(super) struct ObservedMember<M> {
 pub(super) enum MemberObservation {
     /// The workload is in the member.
     Present(Box<Present>),
-    /// The member answers; the workload is not there.
+    /// The member answers, and lacks the workload.
     Absent {
         /// Number of replicas that the member holds.
         capacity: Option<Estimate>,

@@ -117,7 +117,7 @@ impl FleetState {
         }
     }
 
-    /// The members that have a share, or had one, with the replicas that are expected there.
+    /// The members that have a share, or had one, with the replicas that are expected in each.
     pub(super) fn known(&self) -> BTreeMap<String, Option<Replicas>> {
         let shared = self.ledger.members.keys().map(|name| (name.clone(), None));
         let mut known: BTreeMap<_, _> = shared.collect();

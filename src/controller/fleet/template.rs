@@ -22,7 +22,6 @@ const OF_ONE_OBJECT: [&str; 2] = [
 /// The workload as the members get it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Template {
-    /// The manifest.
     pub(super) manifest: Arc<Value>,
     /// Hash of the manifest, which differs whenever the manifest does.
     pub(super) version: u64,
