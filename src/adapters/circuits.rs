@@ -23,7 +23,7 @@ const NAMESPACES: usize = 3;
 /// namespace to sync once: the sum of
 ///
 /// - 5 s, the timeout of a read of metrics (`leadership::WRITE_TIME`, which `api_server::client` uses for all requests;
-/// a Prometheus has 10 s),
+///   a Prometheus has 10 s),
 /// - 5 s, the pause after it (`OPEN_FOR` of [`Breaker`]),
 /// - 15 s, the default of `--sync-period` (`config::args`).
 const ATTEMPT_INTERVAL: Duration = Duration::from_secs(5 + 5 + 15);

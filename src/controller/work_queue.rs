@@ -58,7 +58,7 @@ impl WorkQueue {
     /// # Guarantees
     /// - A new object and an object of a new generation are due.
     /// - Between two calls at most a period apart, no object waits longer than two periods, whatever the wall clock
-    /// does.
+    ///   does.
     pub(super) fn due(&mut self, known: &[Entry<'_>], now: Monotonic) -> Vec<usize> {
         let uids: HashSet<&str> = known.iter().map(|entry| entry.uid).collect();
         self.slots.retain(|uid, _| uids.contains(uid.as_str()));
