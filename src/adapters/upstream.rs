@@ -15,9 +15,9 @@ use super::api_server::{CallError, Calls, Connection, Limits, WriteGate, query, 
 use foretide_api::ports::{UpstreamAdapter, UpstreamError, UpstreamRequest, UpstreamSettings};
 use foretide_base::{clock::Monotonic, error::chain, machine::Machine};
 
-/// How old the certificates may be that a connection is verified with.
+/// Largest age of the certificates that a connection is verified with.
 const READ_PERIOD: Duration = Duration::from_mins(1);
-/// How long the file with the certificates may take to be read.
+/// Timeout for reading the file with the certificates.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest file of certificates that is used.
 const FILE_MAX: usize = 1 << 20;

@@ -14,23 +14,22 @@ use foretide_api::ownership;
 use foretide_api::ports::{ClusterError, HpaView, Workloads};
 use foretide_base::telemetry::{Telemetry, Write};
 
-/// What became of a decision.
+/// Outcome of a decision.
 #[derive(Debug, Clone)]
 pub(super) struct Applied {
-    /// The decision.
     pub(super) decided: Decided,
-    /// What the API server accepted, or why it did not.
+    /// The effect that the API server accepted, or the reason why it did not.
     pub(super) outcome: Result<Effect, ClusterError>,
 }
 
-/// What the API server accepted.
+/// Effect of a decision that the API server accepted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Effect {
-    /// The scale was changed to this count.
+    /// The count that the scale was changed to.
     pub(super) scaled: Option<Replicas>,
     /// The autoscaler that acts for us, after any write.
     pub(super) child: Option<Arc<HpaView>>,
-    /// What was done to HPAs and workloads, for events.
+    /// The changes of HPAs and workloads, for events.
     pub(super) changes: Vec<HpaChange>,
 }
 
@@ -58,9 +57,8 @@ pub(super) enum HpaChange {
 /// Writes to one cluster, and counts what it wrote.
 #[derive(Debug)]
 pub(super) struct Writer<'a, C> {
-    /// The cluster.
     pub(super) cluster: &'a C,
-    /// Where writes are counted.
+    /// The counters of writes.
     pub(super) telemetry: &'a Telemetry,
 }
 

@@ -1,4 +1,4 @@
-//! The child `HorizontalPodAutoscaler`: its manifest, its owner, and whether it has drifted.
+//! The child `HorizontalPodAutoscaler`: its manifest, its owner, and its drift.
 //!
 //! Pure: `apply` sends what this module composes. A child of ours is found by the UID of its owner (the controller
 //! reference, or in a member cluster a label), an adopted HPA by an annotation; every other HPA of the same target is
@@ -31,14 +31,14 @@ pub(super) const MANAGER: &str = "app.kubernetes.io/managed-by";
 /// older than it is.
 const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 
-/// What a child is built from besides its bounds: target, metrics and behavior, as the user wrote them.
+/// The parts of a child besides its bounds: target, metrics and behavior, as the user wrote them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildSpec {
     /// The workload that it scales.
     target: CrossVersionObjectReference,
-    /// Its metrics, as they were written.
+    /// The metrics, as they were written.
     metrics: Vec<Value>,
-    /// Its behavior, likewise; absent where the user wrote none.
+    /// The behavior, as it was written; absent where the user wrote none.
     behavior: Option<Value>,
 }
 
@@ -197,19 +197,19 @@ pub(super) fn as_child(hpa: &HpaView) -> Child {
     }
 }
 
-/// Whether the status of an HPA can be that of its present spec. An older API server does not say which one it is of.
+/// True if the status of an HPA can be that of its present spec. An older API server does not say which one it is of.
 pub(super) fn is_of_present_spec(hpa: &HpaView) -> bool {
     let observed = hpa.status.get("observedGeneration").and_then(Value::as_i64);
     observed.is_none_or(|observed| Some(observed) == hpa.generation)
 }
 
-/// Whether the fleet with this UID created or adopted this HPA.
+/// True if the fleet with this UID created or adopted this HPA.
 #[must_use]
 pub fn is_of_fleet(hpa: &HpaView, uid: &str) -> bool {
     created_for(hpa) == Some(uid) || adopted_by(hpa) == Some(uid)
 }
 
-/// Whether an HPA has neither a controller nor an adopter.
+/// True if an HPA has neither a controller nor an adopter.
 #[must_use]
 pub fn is_unclaimed(hpa: &HpaView) -> bool {
     created_for(hpa).is_none() && adopted_by(hpa).is_none()
@@ -323,7 +323,7 @@ pub fn orphan_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     std::iter::once(test_uid).chain(changes).collect()
 }
 
-/// Removes the labels and annotations that mark an HPA as ours.
+/// Operations that remove the labels and annotations that mark an HPA as ours.
 fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
     const MARKS: [&str; 5] = [ADOPTED_BY, ORIGINAL_SPEC, FLEET_UID, HUB, DELETION_POLICY];
     let places = [("labels", &hpa.labels), ("annotations", &hpa.annotations)];
@@ -333,7 +333,7 @@ fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
     })
 }
 
-/// Whether a fleet has adopted this HPA: its adopter is in another cluster.
+/// True if a fleet has adopted this HPA: its adopter is in another cluster.
 #[must_use]
 pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
     hpa.annotations.get(FLEET_UID).is_some()
@@ -355,7 +355,7 @@ pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     }
 }
 
-/// Whether the live HPA is what `desired` (a manifest of this module) asks for.
+/// True if the live HPA is what `desired` (a manifest of this module) asks for.
 #[must_use]
 pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
     let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
@@ -368,7 +368,7 @@ pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
         && surplus_patch(desired, live).is_none()
 }
 
-/// Whether nothing but `minReplicas` and `maxReplicas` is to be changed: our own change, not a repair.
+/// True if nothing but `minReplicas` and `maxReplicas` is to be changed: our own change, not a repair.
 #[must_use]
 pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     let mut moved = live.clone();
@@ -384,7 +384,7 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     is_as_written(desired, &moved)
 }
 
-/// Whether a live HPA is as we left it: then a difference from what is wanted is our own change, not a repair.
+/// True if a live HPA is as we left it: then a difference from what is wanted is our own change, not a repair.
 ///
 /// An HPA of an earlier version comes from a late watch event and shows the HPA before our write. The server counts no
 /// generations of HPAs.
@@ -475,7 +475,7 @@ pub(super) mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    /// What the API server stores of a manifest.
+    /// The HPA that the API server stores of a manifest.
     pub(in crate::controller) fn stored(manifest: &Value) -> HpaView {
         let part = |pointer: &str| manifest.pointer(pointer).cloned().unwrap_or(json!({}));
         let text = |pointer: &str| part(pointer).as_str().unwrap_or_default().to_owned();

@@ -12,9 +12,9 @@ use foretide_api::autoscaler::Autoscaler;
 /// The other autoscalers that act on the same target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TargetConflicts {
-    /// Name of the oldest, where that is another one: it acts.
+    /// Name of the oldest, if that is another autoscaler: it acts.
     pub(super) older: Option<String>,
-    /// UIDs of all others.
+    /// UIDs of all other autoscalers.
     pub(super) uids: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Second step of a sync: what to do about one workload in one cluster, decided by the domain.
+//! Second step of a sync: the decision about one workload in one cluster, made by the domain.
 //!
 //! The same for the autoscaler of one cluster, for a fleet as a whole and for each member of it. This settles who may
 //! act (a target that another controller scales is only previewed) and what may be written ([`Permission`]). It changes
@@ -26,25 +26,25 @@ use super::{
 };
 use foretide_api::ports::{HpaView, KedaPause};
 
-/// What every decision of one sync is made with.
+/// Context of every decision of one sync.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecideContext<'a> {
     /// The algorithm's constants.
     pub(super) settings: &'a Settings,
-    /// When it is decided.
+    /// The time of the decision.
     pub(super) now: Timestamp,
 }
 
 /// A decision that is to be carried out in one cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Decided {
-    /// What it is about.
+    /// The part that it is about.
     pub(super) part: Part,
-    /// What was seen.
+    /// The observation that it was made from.
     pub(super) observation: TargetObservation,
-    /// What was decided, with the action that is permitted.
+    /// The decision, with the action that is permitted.
     pub(super) decision: Decision,
-    /// Whether a child writes the scale, by strategy, mode and permission.
+    /// True if a child writes the scale, by strategy, mode and permission.
     pub(super) delegates: bool,
     /// The message of a conflict with another writer of the replicas that we write, if there is one.
     pub(super) replica_conflict: Option<String>,
@@ -107,12 +107,12 @@ impl DecideContext<'_> {
 // === impl Decided ===
 
 impl Decided {
-    /// Whether the decision is carried out: not in Preview, and not while another autoscaler scales the target.
+    /// True if the decision is carried out: not in Preview, and not while another autoscaler scales the target.
     pub(super) fn acts(&self) -> bool {
         self.part.acts(&self.observation)
     }
 
-    /// Whether others read the forecasts, cron windows or floor of this decision from the status.
+    /// True if others read the forecasts, cron windows or floor of this decision from the status.
     pub(super) fn publishes(&self) -> bool {
         self.part.workload.mode == Mode::Metric
             || self.part.keda_trigger(&self.observation).is_some()
@@ -175,8 +175,8 @@ fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
 // === impl Part ===
 
 impl Part {
-    /// Whether the target is ours to act on: no older autoscaler of ours and no foreign HPA acts on it, and KEDA has not
-    /// paused it.
+    /// True if the target is ours to act on: no older autoscaler of ours and no foreign HPA acts on it, and KEDA has
+    /// not paused it.
     pub(super) fn may_act(&self, observation: &TargetObservation) -> bool {
         let hpas = &observation.hpas;
         let is_alone = hpas.foreign.is_none() && hpas.adopted.is_none();
@@ -185,12 +185,12 @@ impl Part {
             && (is_alone || self.may_adopt(observation))
     }
 
-    /// Whether it is carried out: not in Preview, and not while another autoscaler scales the target.
+    /// True if its decisions are carried out: not in Preview, and not while another autoscaler scales the target.
     fn acts(&self, observation: &TargetObservation) -> bool {
         self.workload.strategy == Strategy::Auto && self.may_act(observation)
     }
 
-    /// Whether the HPA on the target that we did not create is, or may be, adopted. Without the user's annotation an
+    /// True if the HPA on the target that we did not create is, or may be, adopted. Without the user's annotation an
     /// adopted one is foreign again.
     fn may_adopt(&self, observation: &TargetObservation) -> bool {
         let hpas = &observation.hpas;

@@ -20,12 +20,12 @@ use crate::forecaster::demand_history::{DemandHistory, DemandSample};
 /// are up to a minute apart, and late at times.
 const LONGEST_MINUTE: SignedDuration = SignedDuration::from_secs(90);
 
-/// What one decision saw of the demand of a workload.
+/// Demand of a workload as one decision saw it.
 #[derive(Debug)]
 pub(super) struct DemandReport {
-    /// What its series are keyed by.
+    /// Key of its series.
     uid: String,
-    /// How long its pods take to start.
+    /// Time that its pods take to start.
     lead_time: Option<SignedDuration>,
     /// The names of its pods, if its kind does not tell them.
     pods: Vec<Arc<str>>,
@@ -36,7 +36,7 @@ pub(super) struct DemandReport {
 // === impl DemandReport ===
 
 impl DemandReport {
-    /// What one decision saw, if the workload is forecast; its series are keyed by `uid`.
+    /// The demand that one decision saw, if the workload is forecast; its series are keyed by `uid`.
     pub(super) fn of(uid: &str, lead_times: &mut LeadTimes, decided: &Decided) -> Option<Self> {
         decided.part.workload.prediction.as_ref()?;
         let pods = &decided.observation.observation.pods;
@@ -56,7 +56,7 @@ impl DemandReport {
     /// Records it for the forecaster.
     pub(super) fn record(self, history: &DemandHistory) {
         history.report(&self.uid, self.lead_time, self.samples, self.at);
-        // In a fleet behind the name of the member.
+        // In a fleet, the name of a pod follows that of its member.
         let names = self
             .pods
             .iter()
@@ -88,7 +88,7 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
                     censored,
                     surplus: decided.decision.surplus && metric.is_of_pods(),
                     not_divided: is_not_divided(&decided.decision, &name),
-                    // Of a metric that is forecast, the reading of the forecast has this error.
+                    // For a metric that is forecast, the reading of the forecast has this error.
                     per_replica: demand::target(metric, pods, template).ok(),
                 };
                 (name, sample)
@@ -97,7 +97,7 @@ pub(super) fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
     samples.collect()
 }
 
-/// Whether the decision refused a forecast of the metric because its total does not divide among pods.
+/// True if the decision refused a forecast of the metric because its total does not divide among pods.
 fn is_not_divided(decision: &Decision, metric: &str) -> bool {
     let mut refused = decision
         .proposals
@@ -106,8 +106,8 @@ fn is_not_divided(decision: &Decision, metric: &str) -> bool {
     refused.any(|proposal| proposal.source == Source::Forecast && proposal.name == metric)
 }
 
-/// Whether it was measured over about a minute or less. Other metrics APIs than `metrics.k8s.io` need not say: an adapter
-/// may serve `rate(...[2m])`.
+/// True if a reading was measured over about a minute or less. Other metrics APIs than `metrics.k8s.io` need not say:
+/// an adapter may serve `rate(...[2m])`.
 fn is_of_a_minute(measured: &Measured) -> bool {
     match measured {
         Measured::Usage(pods) => pods.iter().all(|pod| pod.window <= LONGEST_MINUTE),
@@ -115,7 +115,7 @@ fn is_of_a_minute(measured: &Measured) -> bool {
     }
 }
 
-/// Whether more was asked for than `maxReplicas` gives, or pods that were asked for do not run yet.
+/// True if more was asked for than `maxReplicas` gives, or pods that were asked for do not run yet.
 fn is_at_its_limits(decision: &Decision, pods: &[Arc<Pod>]) -> bool {
     let pending = |pod: &Arc<Pod>| pod.phase == Phase::Pending && !pod.deleting;
     decision.limit == Some(Limit::TooManyReplicas) || pods.iter().any(pending)

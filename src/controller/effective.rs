@@ -234,7 +234,7 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 }
 
-/// Those that are not being deleted.
+/// The autoscalers that are not being deleted.
 fn existing(
     mut all: Vec<Arc<EffectiveHorizontalPodAutoscaler>>,
 ) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
@@ -242,7 +242,7 @@ fn existing(
     all
 }
 
-/// The scale of the target could not be read, so nothing is decided.
+/// The trouble that the scale of the target could not be read, so that nothing is decided.
 fn unreadable(error: &ClusterError) -> Vec<report::Trouble> {
     let trouble = |kind| (kind, "FailedGetScale", error.to_string());
     vec![trouble("Ready"), trouble("AbleToScale")]

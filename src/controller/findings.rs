@@ -1,4 +1,4 @@
-//! What deciding one object found out for others than the object: the forecaster's tables.
+//! Findings of the decision about one object for others than the object: the forecaster's tables.
 //!
 //! A decision changes nothing but the state of its object; what it finds is recorded by the sync.
 
@@ -7,7 +7,7 @@ use foretide_domain::lead_time::LeadTimes;
 use super::{Shared, decide::Decided, demand_sample::DemandReport};
 use crate::forecaster::shares::FleetMember;
 
-/// What deciding one object found out for others.
+/// Findings of the decision about one object, for others.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// The demand that was seen, of each workload that is forecast.
@@ -19,7 +19,7 @@ pub(super) struct Findings {
 // === impl Findings ===
 
 impl Findings {
-    /// Those of a fleet, whose demand is that of these members.
+    /// The findings of a fleet, whose demand is that of these members.
     pub(super) fn of_fleet(members: Vec<FleetMember>) -> Self {
         Self {
             shares: Some(members),

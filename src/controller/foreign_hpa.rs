@@ -1,8 +1,8 @@
-//! What an HPA of another owner on the same target reads of an autoscaler: the metrics that it publishes, or its floor
+//! Readings of an autoscaler by an HPA of another owner on the same target: the metrics that it publishes, or its floor
 //! through a trigger of KEDA.
 //!
-//! Pure. KEDA makes an HPA from each `ScaledObject` and owns it, and the names of its metrics are those of the triggers,
-//! so KEDA's own API is read for a pause only (`KedaPause`).
+//! Pure. KEDA makes an HPA from each `ScaledObject` and owns it, and the names of its metrics are those of the
+//! triggers, so KEDA's own API is read for a pause only (`KedaPause`).
 
 use foretide_domain::{api_group, hpa::MetricSpec};
 use serde_json::Value;
@@ -84,7 +84,7 @@ pub(super) fn trigger_to_add(autoscaler: &str) -> String {
     )
 }
 
-/// Whether an HPA has one of the metrics that the metric adapter serves.
+/// True if an HPA has one of the metrics that the metric adapter serves.
 pub(super) fn reads_published_metrics(hpa: &HpaView) -> bool {
     let is_ours = |name: &str| [PREDICTION_METRIC, CRON_METRIC].contains(&name);
     metric_names(hpa, "external").any(is_ours)

@@ -1,21 +1,21 @@
 //! Foreign writes of replicas: three within ten minutes are a conflict.
 //!
 //! In a member, the managers of fields say who wrote; [`RecentWrites`] counts them. In mode Direct, a change is a count
-//! that differs from the one that our last sync left, and who made it is not known, because the managers of a workload's
-//! fields are not read. A single change sets the new current count, as with an HPA; a conflict is reported, and we write
-//! at most once per minute while it lasts, unless the count is below the minimum.
+//! that differs from the one that our last sync left, and who made it is not known, because the managers of a
+//! workload's fields are not read. A single change sets the new current count, as with an HPA; a conflict is reported,
+//! and we write at most once per minute while it lasts, unless the count is below the minimum.
 
 use foretide_domain::{Replicas, remembered::Remembered, words::ANOTHER_WRITER};
 use jiff::{SignedDuration, Timestamp};
 
 /// Foreign writes within [`KEPT`] that make a conflict.
 const WRITES_TO_CONFLICT: usize = 3;
-/// How long a foreign write is remembered.
+/// Time for which a foreign write is remembered.
 const KEPT: SignedDuration = SignedDuration::from_mins(10);
-/// How long we wait after a write of ours while there is a conflict.
+/// Pause after a write of ours while there is a conflict.
 const WRITE_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
-/// Foreign writes within [`KEPT`]: when, and what or by whom; oldest first.
+/// Foreign writes within [`KEPT`], oldest first: the time of each, and its count or its writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RecentWrites<T>(Vec<(Timestamp, T)>);
 
@@ -34,7 +34,7 @@ impl<T> RecentWrites<T> {
         self.0.extend(write.map(|write| (now, write)));
     }
 
-    /// The last write, if there are so many that they are a conflict.
+    /// The last write, if there are enough of them for a conflict.
     pub(super) fn conflict(&self) -> Option<&T> {
         let is_conflict = self.0.len() >= WRITES_TO_CONFLICT;
         self.0.last().filter(|_| is_conflict).map(|(_, last)| last)
@@ -53,9 +53,9 @@ impl<T> RecentWrites<T> {
 pub(super) struct ForeignWrites {
     /// The count that our last sync left.
     left: Option<Replicas>,
-    /// What other writers changed it to.
+    /// The counts that other writers changed it to.
     changes: RecentWrites<Replicas>,
-    /// When we wrote last.
+    /// The time of our last write.
     written: Option<Timestamp>,
 }
 
@@ -79,18 +79,18 @@ impl ForeignWrites {
         self.left = None;
     }
 
-    /// Whether another writer keeps changing the count.
+    /// True if another writer keeps changing the count.
     pub(super) fn is_conflict(&self) -> bool {
         self.changes.conflict().is_some()
     }
 
-    /// Whether we may write: at most once per minute while another writer does.
+    /// True if we may write: at most once per minute while another writer does.
     pub(super) fn may_write(&self, now: Timestamp) -> bool {
         let waits = |at: Timestamp| now.duration_since(at) < WRITE_PERIOD;
         !(self.is_conflict() && self.written.is_some_and(waits))
     }
 
-    /// What to report, if another writer keeps changing the count.
+    /// The message to report, if another writer keeps changing the count.
     pub(super) fn message(&self) -> Option<String> {
         let last = self.changes.conflict()?;
         Some(format!(
@@ -122,7 +122,7 @@ mod tests {
         Replicas::new(count)
     }
 
-    /// Syncs that see these counts, every 15 s; whether there is a conflict after each.
+    /// The writes after syncs that see these counts, every 15 s, and after each sync whether there is a conflict.
     fn after(seen: &[u32]) -> (ForeignWrites, Vec<bool>) {
         let mut writes = ForeignWrites::default();
         let syncs = seen.iter().zip(0..).map(|(count, turn)| {

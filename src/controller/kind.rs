@@ -1,4 +1,4 @@
-//! What differs between the kinds of autoscaler: where their objects come from, what a spec means, and how the parts
+//! Differences between the kinds of autoscaler: where their objects come from, what a spec means, and how the parts
 //! that an autoscaler acts on are observed, decided and written.
 //!
 //! An `EffectiveHorizontalPodAutoscaler` has one part: its workload in the controller's own cluster, with the bounds of
@@ -32,17 +32,17 @@ use foretide_base::clock::Monotonic;
 /// Autoscalers that are due at once.
 #[derive(Debug)]
 pub(super) enum Changed {
-    /// These.
+    /// The objects of these keys.
     Objects(BTreeSet<ObjectKey>),
-    /// All of them.
+    /// All objects.
     All,
 }
 
-/// What was seen of an object, or why nothing can be decided about it.
+/// The observation of an object, or the reasons why nothing can be decided about it.
 pub(super) type Observed<K> = Result<<K as Kind>::Observation, Vec<Trouble>>;
 /// The state of one object of a kind.
 pub(super) type StateOf<K> = ObjectState<<K as Kind>::Spec, <K as Kind>::State>;
-/// The same, as syncs share it with the loop.
+/// The state of one object, as syncs share it with the loop.
 pub(super) type StateCellOf<K> = StateCell<<K as Kind>::Spec, <K as Kind>::State>;
 /// The states of all objects of a kind.
 pub(super) type StatesOf<K> = StateStore<<K as Kind>::Spec, <K as Kind>::State>;
@@ -51,33 +51,32 @@ pub(super) type ItemOf<K> = WorkItem<<K as Kind>::Object, <K as Kind>::Spec>;
 
 /// A kind of autoscaler.
 pub(super) trait Kind: Send + Sync + Sized + 'static {
-    /// Its name.
     const KIND: OwnerKind;
     /// The kind of the API.
     type Object: Debug + Send + Sync;
-    /// What a valid spec means.
+    /// Meaning of a valid spec.
     type Spec: Debug + Send + Sync;
     /// The state of an object between two syncs that only this kind has.
     type State: KindState + Debug + Send + Sync;
-    /// What objects that are due together read once for all of them.
+    /// Reads that objects which are due together share.
     type Round: Send + Sync;
-    /// What was seen of an object.
+    /// Observation of an object.
     type Observation: Send;
-    /// What was decided about it.
+    /// Decision about an object.
     type Decided: Send;
-    /// What became of that.
+    /// Outcome of a decision.
     type Applied: Send;
 
-    /// Whether the objects and the clusters that they act on have been listed.
+    /// True if the objects and the clusters that they act on have been listed.
     fn is_synced(&self) -> bool;
-    /// Whether deleted objects can be cleaned up: only by copies that are up to date, and maybe before all clusters have
-    /// been listed.
+    /// True if deleted objects can be cleaned up: only by copies that are up to date, and maybe before all clusters
+    /// have been listed.
     fn may_clean_up(&self) -> bool;
-    /// Whether the first cleanup has asked for what writes need to know, even if it was not answered.
+    /// True if the first cleanup has asked for what writes need to know, even if it was not answered.
     fn is_prepared(&self) -> bool {
         true
     }
-    /// Called in every turn of the loop with [`Kind::is_synced`].
+    /// Publishes the readiness; called in every turn of the loop with [`Kind::is_synced`].
     fn publish_readiness(&self, _synced: bool) {}
     /// Waits until objects are due before their time.
     fn changed(&self) -> impl Future<Output = Changed> + Send;
@@ -90,11 +89,11 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
         let objects = self.objects().into_iter().map(Self::autoscaler);
         objects.map(|object| object.uid().to_owned()).collect()
     }
-    /// Whether [`Kind::uids`] is complete: only then has an object that it lacks been deleted.
+    /// True if [`Kind::uids`] is complete: only then has an object that it lacks been deleted.
     fn lists_all(&self) -> bool {
         true
     }
-    /// What the spec of an object means.
+    /// The meaning of the spec of an object.
     ///
     /// # Errors
     /// Every violation, where it cannot be acted on.
@@ -105,8 +104,8 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     fn restore(&self, object: &Self::Object, reported: &ReportState) -> Self::State;
     /// Drops the state of a deleted object.
     fn forget(&self, _gone: &mut StateOf<Self>) {}
-    /// Releases or deletes what is no longer needed, as far as that is possible now, but nothing of the objects in `busy`,
-    /// by UID: their syncs may still write. It runs beside the syncs.
+    /// Releases or deletes what is no longer needed, as far as that is possible now, but nothing of the objects in
+    /// `busy`, by UID: their syncs may still write. It runs beside the syncs.
     fn cleanup(
         &self,
         states: &StatesOf<Self>,
@@ -122,7 +121,8 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
         state: &StateCellOf<Self>,
         round: &Self::Round,
     ) -> impl Future<Output = Observed<Self>> + Send;
-    /// Decides one autoscaler by what was seen, by the forecasts in force and by its state; changes nothing but that state.
+    /// Decides one autoscaler by what was seen, by the forecasts in force and by its state; changes nothing but that
+    /// state.
     fn decide(
         &self,
         context: &DecideContext<'_>,
@@ -132,7 +132,7 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
     ) -> (Self::Decided, Findings);
     /// Carries out what was decided.
     fn apply(&self, decided: Self::Decided) -> impl Future<Output = Self::Applied> + Send;
-    /// Remembers what became of a decision; whether to decide again at once.
+    /// Remembers the outcome of a decision; returns true if it is to be decided again at once.
     fn record(&self, state: &mut StateOf<Self>, applied: &Self::Applied, now: Timestamp) -> bool;
     /// Publishes metrics and log of one autoscaler; returns its status and events, which are written later.
     fn report(
@@ -141,14 +141,14 @@ pub(super) trait Kind: Send + Sync + Sized + 'static {
         applied: Self::Applied,
         reporter: &Reporter<'_>,
     ) -> Report;
-    /// Publishes what one sync took.
+    /// Publishes the duration of one sync, in seconds.
     fn publish_sync(&self, seconds: f64);
     /// Publishes what is known after every turn of the loop.
     fn publish_states(&self, _states: &StatesOf<Self>) {}
-    /// Whether something must not be left as it is when the controller ends.
+    /// True if something must not be left as it is when the controller ends.
     fn must_release(_state: &StateOf<Self>) -> bool {
         false
     }
-    /// From now on nothing may be written that a controller would have to undo later.
+    /// Begins the release: from now on nothing may be written that a controller would have to undo later.
     fn begin_release(&self) {}
 }

@@ -54,24 +54,24 @@ pub struct Setup {
     pub local_zone: Zone,
     /// The algorithm's constants.
     pub settings: Settings,
-    /// How long an object waits for one metric; what has not come by then is missing, and crons and floors are carried
-    /// out without it.
+    /// Time for which an object waits for one metric; what has not come by then is missing, and crons and floors are
+    /// carried out without it.
     pub read_deadline: Duration,
-    /// Which targets are scaled.
+    /// The rules for the targets that may be scaled.
     pub targets: Arc<TargetRules>,
-    /// How long one member of a fleet may take to answer everything that one sync asks of it, and then to
-    /// take everything that it writes.
+    /// Time that one member of a fleet may take to answer everything that one sync asks of it, and then to take
+    /// everything that it writes.
     pub member_deadline: Duration,
 }
 
-/// What controllers share with each other and with the forecaster.
+/// State that controllers share with each other and with the forecaster.
 #[derive(Debug, Clone)]
 pub struct Shared {
     /// The forecasts in force, and the history of what syncs see.
     pub forecasts: Arc<Forecasts>,
     /// The metrics.
     pub telemetry: Arc<Telemetry>,
-    /// What was decided, for the page.
+    /// The log of decisions, for the page.
     pub page: Arc<DecisionLog>,
 }
 
@@ -90,7 +90,7 @@ impl Setup {
     pub const READ_DEADLINE: Duration = Duration::from_secs(10);
     /// `member_deadline` of the controller.
     pub const MEMBER_DEADLINE: Duration = Duration::from_secs(4);
-    /// How long a controller with that deadline takes to end: time to observe, to write, and to report.
+    /// Time that a controller with that deadline takes to end: to observe, to write, and to report.
     pub const TIME_TO_RELEASE: Duration = Self::MEMBER_DEADLINE.saturating_mul(3);
 }
 

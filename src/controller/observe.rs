@@ -34,43 +34,43 @@ use super::{
 use crate::forecaster::{SeriesKey, forecasts::Forecasts};
 use foretide_api::ports::{ClusterError, KedaPause, MetricQuery, ScaleView, Workloads};
 
-/// What was seen of one workload.
+/// Observation of one workload.
 #[derive(Debug, Clone)]
 pub(super) struct TargetObservation {
     /// The scale, and how to change it safely.
     pub(super) scale: ScaleView,
     /// The HPAs that concern the target.
     pub(super) hpas: RelatedHpas,
-    /// Whether KEDA has paused its scaling of the target.
+    /// The pause by KEDA of its scaling of the target.
     pub(super) keda_pause: KedaPause,
     /// Pods and readings.
     pub(super) observation: Observation,
-    /// One per metric, when predictions are on.
+    /// One forecast per metric, when predictions are on.
     pub(super) forecasts: Vec<ForecastReading>,
 }
 
 /// Usage of every pod of a namespace, sorted by the pod's name.
 type Usage = Result<Arc<NamespaceUsage>, Unavailable>;
-/// A read of it that many wait for.
+/// A read of usage that many wait for.
 type UsageRead = Shared<BoxFuture<'static, Usage>>;
 
 /// The reads that the workloads of one cluster share which are due together.
 pub(super) struct ClusterReads<C> {
     cluster: Arc<C>,
-    /// When.
+    /// The time of the reads.
     now: Timestamp,
-    /// After this long usage, and then every other metric, is unavailable.
+    /// Time after which usage, and then every other metric, is unavailable.
     timeout: Duration,
-    /// By namespace.
+    /// The reads of usage, by namespace.
     usage: Mutex<HashMap<String, UsageRead>>,
-    /// By namespace.
+    /// The indexed HPAs, by namespace.
     hpas: Mutex<HashMap<String, Arc<NamespaceHpas>>>,
 }
 
 // === impl ClusterReads ===
 
 impl<C: Workloads> ClusterReads<C> {
-    /// Nothing is read yet.
+    /// Reads of a cluster; nothing is read yet.
     pub(super) fn new(cluster: Arc<C>, now: Timestamp, timeout: Duration) -> Self {
         Self {
             cluster,
@@ -197,7 +197,7 @@ const fn reads_usage(metric: &MetricSpec) -> bool {
 // === impl Part ===
 
 impl Part {
-    /// Those of a namespace's HPAs that concern the part.
+    /// The HPAs of a namespace that concern the part.
     pub(super) fn related(&self, hpas: &NamespaceHpas) -> RelatedHpas {
         RelatedHpas::of(
             &self.owner,
@@ -209,7 +209,7 @@ impl Part {
     }
 }
 
-/// A reading that does not arrive in time is unavailable.
+/// Waits for a reading; one that does not arrive in time is unavailable.
 pub(super) async fn within<T>(
     timeout: Duration,
     read: impl Future<Output = Result<T, Unavailable>>,
@@ -239,9 +239,9 @@ fn has_selector(scale: &ScaleView) -> bool {
     !scale.selector.trim().is_empty()
 }
 
-/// How many pods a target is expected to have beyond those that the copies list. Without them, a count by the listed ones
-/// would be a scale-down for as long as a watch of pods is silent. Pods that have ended or are being deleted are in no
-/// status of a `ReplicaSet`.
+/// Number of pods that a target is expected to have beyond those that the copies list. Without them, a count by the
+/// listed ones would be a scale-down for as long as a watch of pods is silent. Pods that have ended or are being
+/// deleted are in no status of a `ReplicaSet`.
 fn undelivered(scale: &ScaleView, pods: &[Arc<Pod>]) -> Replicas {
     let counts = |pod: &&Arc<Pod>| !pod.has_ended() && !pod.deleting;
     let listed = pods.iter().filter(counts).count();
@@ -259,13 +259,13 @@ fn no_selector(target: &ScaleTarget) -> Unavailable {
     )
 }
 
-/// Where one workload's metrics are read from.
+/// Reader of one workload's metrics.
 struct MetricReader<'a, C> {
     cluster: &'a C,
     namespace: &'a str,
     selector: &'a str,
     pods: &'a [Arc<Pod>],
-    /// Of the whole namespace, if it was read.
+    /// Usage of the whole namespace, if it was read.
     usage: Option<Usage>,
 }
 
@@ -356,16 +356,15 @@ impl<C: Workloads> MetricReader<'_, C> {
 pub(super) struct ForecastSeries<'a> {
     /// The forecasts in force.
     pub(super) forecasts: &'a Forecasts,
-    /// What the series are keyed by: the UID of the autoscaler, or of a member's part of it.
+    /// Key of the series: the UID of the autoscaler, or of a member's part of it.
     pub(super) uid: &'a str,
-    /// The workload.
     pub(super) workload: &'a Workload,
 }
 
 // === impl ForecastSeries ===
 
 impl ForecastSeries<'_> {
-    /// What the forecasts say about every metric of the workload; nothing where predictions are off.
+    /// The forecasts for every metric of the workload; none where predictions are off.
     pub(super) fn readings(
         &self,
         pods: &[Arc<Pod>],

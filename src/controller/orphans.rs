@@ -15,17 +15,17 @@ use super::{apply::Writer, child_hpa};
 use foretide_api::ports::{Cluster, HpaView};
 use foretide_base::{clock::Monotonic, telemetry::Telemetry};
 
-/// How many are restored at once.
+/// Number of HPAs that are restored at once.
 const CONCURRENT_RESTORES: usize = 2;
-/// How long one waits that could not be restored.
+/// Time for which an HPA waits that could not be restored.
 const RETRY_AFTER: Duration = Duration::from_mins(5);
 
-/// What is known of the orphans of one cluster.
+/// State of the orphans of one cluster.
 #[derive(Debug)]
 pub(super) struct Orphans<C> {
     cluster: Arc<C>,
     telemetry: Arc<Telemetry>,
-    /// When each that could not be restored was tried last, by UID.
+    /// The last attempt for each that could not be restored, by UID.
     failed: Mutex<HashMap<String, Monotonic>>,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn adopted<C: Cluster>(cluster: &C) -> Vec<Arc<HpaView>> {
     hpas
 }
 
-/// Whether the adopter of an HPA is in one of these sets of UIDs.
+/// True if the adopter of an HPA is in one of these sets of UIDs.
 pub(super) fn is_of_any(hpa: &HpaView, uids: &[&HashSet<String>]) -> bool {
     let adopter = child_hpa::adopted_by(hpa);
     adopter.is_some_and(|adopter| uids.iter().any(|uids| uids.contains(adopter)))

@@ -12,13 +12,13 @@ use foretide_api::{autoscaler::Autoscaler, ownership::Owner};
 pub(super) struct WorkItem<O, S> {
     /// The object as the user wrote it, valid or not.
     pub(super) object: Arc<O>,
-    /// The same object, of whichever kind.
+    /// The object as an autoscaler of whichever kind.
     pub(super) autoscaler: Autoscaler,
     /// The object that children are created for.
     pub(super) owner: Arc<Owner>,
-    /// What the last valid spec means.
+    /// The meaning of the last valid spec.
     pub(super) spec: Arc<S>,
-    /// What a child is built from by that spec.
+    /// The child besides its bounds, by that spec.
     pub(super) child: Arc<ChildSpec>,
     /// The other autoscalers that act on the same target.
     pub(super) conflicts: TargetConflicts,
@@ -55,13 +55,13 @@ impl<O, S> WorkItem<O, S> {
     }
 }
 
-/// What may be written of a decision about one part, where we may act on its target at all.
+/// Permission to write a decision about one part, where we may act on its target at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permission {
-    /// All of it.
+    /// The whole decision.
     All,
-    /// All of it, but in mode Direct a count only once a minute while another writer keeps changing it, unless that is
-    /// below the minimum.
+    /// The whole decision, but in mode Direct a count only once a minute while another writer keeps changing it, unless
+    /// that is below the minimum.
     AllUnlessContested,
     /// The bounds of the child. Whether a target at zero is scaled up is decided elsewhere.
     Child,
@@ -72,15 +72,15 @@ pub(super) enum Permission {
 /// A part of an autoscaler: its workload in one cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
-    /// Whose part it is.
+    /// The autoscaler that it is a part of.
     pub(super) autoscaler: Autoscaler,
     /// The object that the child is created for.
     pub(super) owner: Arc<Owner>,
-    /// What the child is built from.
+    /// The child besides its bounds.
     pub(super) child: Arc<ChildSpec>,
     /// The workload: its bounds, metrics, windows and predictions in this cluster.
     pub(super) workload: Arc<Workload>,
-    /// What may be written of its decisions.
+    /// The permission for its decisions.
     pub(super) permission: Permission,
     /// The other autoscalers that act on the same target.
     pub(super) conflicts: TargetConflicts,

@@ -1,4 +1,5 @@
-//! Which HPAs of a namespace concern an autoscaler: its child, one that it adopted, a foreign one of the same target.
+//! The HPAs of a namespace that concern an autoscaler: its child, one that it adopted, a foreign one of the same
+//! target.
 //!
 //! Pure. The HPAs of a namespace are indexed once for all autoscalers that are due together.
 
@@ -14,17 +15,17 @@ use foretide_api::ports::HpaView;
 /// The HPAs of a namespace, by what relates them to an autoscaler; equal ones in the order of their names.
 #[derive(Debug, Default)]
 pub struct NamespaceHpas {
-    /// By the UID of the object that they were created for.
+    /// HPAs by the UID of the object that they were created for.
     created: HashMap<String, Vec<Arc<HpaView>>>,
-    /// By the UID of the object that adopted them.
+    /// HPAs by the UID of the object that adopted them.
     adopted: HashMap<String, Vec<Arc<HpaView>>>,
-    /// By the workload that they scale.
+    /// HPAs by the workload that they scale.
     scaling: HashMap<TargetKey, Vec<Arc<HpaView>>>,
-    /// By name.
+    /// HPAs by name.
     named: HashMap<String, Arc<HpaView>>,
 }
 
-/// What names a scale target within a namespace. The versions of one group name the same object.
+/// Identity of a scale target within a namespace. The versions of one group name the same object.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct TargetKey {
     group: String,
@@ -70,7 +71,7 @@ impl NamespaceHpas {
         indexed
     }
 
-    /// Whether the fleet with this UID created or adopted one of them.
+    /// True if the fleet with this UID created or adopted one of the HPAs.
     #[must_use]
     pub fn has_of_fleet(&self, uid: &str) -> bool {
         self.created.contains_key(uid) || self.adopted.contains_key(uid)
@@ -136,8 +137,8 @@ impl RelatedHpas {
         }
     }
 
-    /// Returns true if one of them says that it scaled to zero by itself, so that it would scale up again (Kubernetes 1.37
-    /// and newer).
+    /// Returns true if one of them says that it scaled to zero by itself, so that it would scale up again (Kubernetes
+    /// 1.37 and newer).
     #[must_use]
     pub fn any_scaled_to_zero(&self) -> bool {
         let says = |hpa: &Arc<HpaView>| {
@@ -156,7 +157,7 @@ impl RelatedHpas {
     }
 }
 
-/// Whether this is the child of a fleet without the label that says so: no controller and no adopter claims it, it has
+/// True if this is the child of a fleet without the label that says so: no controller and no adopter claims it, it has
 /// the child's name, and either it is the HPA that we left (`known`) or its other labels say that this hub made it.
 // In doubt it is not ours: an HPA of another owner must never be written.
 fn is_stripped(owner: &Owner, hpa: &HpaView, known: Option<&str>) -> bool {

@@ -1,10 +1,10 @@
 //! Last step of a sync: status, conditions, events, metrics and one log record, all rendered from the decision and from
 //! what was applied.
 //!
-//! Status and events are written on change only: counts, winner, limit, reasons, conditions with their causes and window
-//! state count as change; values, times and ages are written along with one, and more often where others read them. They
-//! are written by [`Reports`] beside the syncs, so that a slow API server delays no decision. A report never undoes what
-//! was applied, and its own failure is only logged.
+//! Status and events are written on change only: counts, winner, limit, reasons, conditions with their causes and
+//! window state count as change; values, times and ages are written along with one, and more often where others read
+//! them. They are written by [`Reports`] beside the syncs, so that a slow API server delays no decision. A report never
+//! undoes what was applied, and its own failure is only logged.
 
 mod bucket;
 mod changes;
@@ -54,30 +54,29 @@ use foretide_base::{
 /// Makes reports of what was decided and applied, and publishes its metrics and log.
 #[derive(Debug)]
 pub(super) struct Reporter<'a> {
-    /// Where counts are published.
+    /// The metrics, in which counts are published.
     pub(super) telemetry: &'a Telemetry,
-    /// Where the page reads what was decided.
+    /// The log of decisions that the page reads.
     pub(super) page: &'a DecisionLog,
     /// The forecasts in force.
     pub(super) forecasts: &'a Forecasts,
-    /// When it is reported.
+    /// The time of the report.
     pub(super) now: Timestamp,
-    /// The same by the monotonic clock.
+    /// The time of the report by the monotonic clock.
     pub(super) passed: Monotonic,
 }
 
-/// What is to be written about one object.
+/// The status and the events that are to be written of one object.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// The object.
     autoscaler: Autoscaler,
-    /// In the order in which they happened.
+    /// The events, in the order in which they happened.
     pub(super) events: Vec<EventNote>,
-    /// Its status, if that differs from the one that was written last.
+    /// The status, if it differs from the one that was written last.
     status: Option<NewStatus>,
 }
 
-/// What was reported of one object.
+/// State of the reports of one object.
 #[derive(Debug)]
 pub(super) struct ReportState {
     /// Labels of its metric series, to remove them when it is gone.
@@ -90,24 +89,24 @@ pub(super) struct ReportState {
     changes: ReplicaChanges,
     /// The reasons of the last warnings by condition, while what they warned of lasts.
     warned: BTreeMap<&'static str, String>,
-    /// How many more events may be written.
+    /// The events that may still be written.
     bucket: EventBucket,
 }
 
 /// The parts of an object's state that its report is made from.
 #[derive(Debug)]
 pub(super) struct ReportInput<'a> {
-    /// What was reported of it.
+    /// The state of its reports.
     pub(super) state: &'a mut ReportState,
-    /// Its workload.
+    /// The state of its workload.
     pub(super) target: &'a TargetState,
-    /// Why its spec as it stands cannot be acted on, if so.
+    /// The reason why its spec as it stands cannot be acted on, if any.
     pub(super) invalid: Option<&'a Invalid>,
-    /// How long its pods took to start, if that is measured.
+    /// Time that its pods took to start, if that is measured.
     pub(super) start_up: Option<SignedDuration>,
 }
 
-/// What the report of one kind has in addition to that of every autoscaler.
+/// Parts of the report of one kind, in addition to those of every autoscaler.
 #[derive(Debug, Default)]
 pub(super) struct Extras {
     /// Conditions, in the place of the decision's own of the same type.
@@ -116,18 +115,18 @@ pub(super) struct Extras {
     pub(super) status: FleetStatus,
     /// Events before those of every autoscaler.
     pub(super) events: Vec<EventNote>,
-    /// What changed a count, for the log, if anything did.
+    /// The change of a count, for the log, if there was one.
     pub(super) change: Option<String>,
-    /// Whether the count is of other workloads than in the sync before.
+    /// True if the count is of other workloads than in the sync before.
     pub(super) is_recounted: bool,
-    /// Whether the demand of some members is missing, so that no total is known.
+    /// True if the demand of some members is missing, so that no total is known.
     pub(super) is_partial: bool,
 }
 
 /// A condition that is False: its type, its reason, and what to do.
 pub(super) type Trouble = (&'static str, &'static str, String);
 
-/// That nothing is decided by these copies, in these conditions.
+/// The trouble that nothing is decided by these copies, in these conditions.
 pub(super) fn unusable_copies(
     copies: &UnusableCopies,
     conditions: [&'static str; 2],
@@ -290,8 +289,8 @@ impl Reporter<'_> {
         }
     }
 
-    /// Conditions that are False, which leave the rest of the status as it is; an event goes with the first appearance of
-    /// the reason.
+    /// Conditions that are False, which leave the rest of the status as it is; an event goes with the first appearance
+    /// of the reason.
     pub(super) fn trouble(
         &self,
         state: &mut ReportState,
@@ -338,7 +337,7 @@ impl Reporter<'_> {
     }
 }
 
-/// What changed the count of one workload, if anything did: a write of ours, or its child.
+/// The change of the count of one workload, if there was one: by a write of ours, or by its child.
 pub(super) fn change(applied: &Applied) -> Option<String> {
     let decision = &applied.decided.decision;
     let scaled = applied.outcome.as_ref().ok()?.scaled.is_some();
@@ -361,7 +360,7 @@ fn counts(decided: &Decided) -> Counts {
     }
 }
 
-/// One record per `change` at `info`; without one at `debug`; and what went wrong.
+/// Logs one record per `change` at `info`, or without one at `debug`, and what went wrong.
 #[expect(
     clippy::cognitive_complexity,
     reason = "two matches; the macros of three levels count for more"

@@ -29,18 +29,19 @@ use foretide_base::{
     leadership::Leadership,
 };
 
-/// How often the loop checks whether the cluster has been listed for the first time, and whether it may act.
+/// Period of checking whether the cluster has been listed for the first time, and whether the loop may act.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
-/// How soon an object is decided again after a write that met a conflict; doubles with each further one in a row, up to
-/// the sync period.
+/// Delay before an object is decided again after a write that met a conflict; doubles with each further one in a row,
+/// up to the sync period.
 const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
-/// How long an object waits for the sync of an earlier one of its name to end.
+/// Time for which an object waits for the sync of an earlier one of its name to end.
 const AFTER_OUTLIVED: SignedDuration = SignedDuration::from_secs(1);
-/// How long nothing is decided after a pause of this process: what watches and probes deliver then is from after it.
+/// Time for which nothing is decided after a pause of this process: what watches and probes deliver then is from after
+/// it.
 const AFTER_PAUSE: Duration = Duration::from_secs(2);
-/// How long an object waits after its first panic; doubles with each further one in a row.
+/// Time for which an object waits after its first panic; doubles with each further one in a row.
 const FIRST_QUARANTINE: SignedDuration = SignedDuration::from_secs(30);
-/// How often these times double at most: that of a panic to 16 minutes.
+/// Maximum number of doublings of a delay: that of a panic grows to 16 minutes.
 const MOST_DOUBLINGS: u32 = 5;
 
 /// The controller of one kind of autoscaler.
@@ -53,7 +54,7 @@ pub(super) struct Controller<C, K: Kind> {
     syncs: Syncs,
     /// Releases and deletions of what is no longer needed, one run at a time.
     cleanup: JoinSet<()>,
-    /// When the last iteration of the loop began.
+    /// The time at which the last iteration of the loop began.
     turned: Monotonic,
 }
 
@@ -65,7 +66,7 @@ struct Syncs {
     uids: HashMap<Id, String>,
     /// The objects whose sync runs, by UID.
     running: HashMap<String, Running>,
-    /// When the last sync of an object ended, by UID, as long as a watch may not show yet what it wrote.
+    /// The times at which the last syncs of objects ended, by UID, as long as a watch may not show yet what they wrote.
     ended: HashMap<String, Monotonic>,
     /// Panics in a row, by UID.
     panics: HashMap<String, u32>,
@@ -76,9 +77,9 @@ struct Syncs {
 /// An object whose sync runs.
 #[derive(Debug, Clone, Copy)]
 struct Running {
-    /// Since when.
+    /// The time at which it began.
     since: Monotonic,
-    /// Whether it has come due again.
+    /// True if it has come due again.
     is_due_again: bool,
 }
 
@@ -162,7 +163,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         self.release().await;
     }
 
-    /// Whether more time passed since the last turn than the loop ever waits.
+    /// True if more time passed since the last turn than the loop ever waits.
     fn has_paused(&mut self) -> bool {
         let now = self.context.clock.monotonic();
         let before = std::mem::replace(&mut self.turned, now);
@@ -264,7 +265,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         }
         // Listed only if one is missing among the decoded objects.
         let existing = LazyCell::new(|| self.context.kind.uids());
-        // One whose sync still runs is forgotten after it: its report would bring the metric series back.
+        // An object whose sync still runs is forgotten after it: its report would bring the metric series back.
         let exists = |uid: &str| {
             uids.contains(uid) || self.syncs.running.contains_key(uid) || existing.contains(uid)
         };
@@ -318,7 +319,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         }
     }
 
-    /// Whether the object of a sync that has ended is due before its regular time.
+    /// Finishes a sync that has ended; returns true if its object is due before its regular time.
     fn finish(&mut self, ended: Ended) -> bool {
         let Ended {
             uid,
@@ -477,7 +478,7 @@ impl Syncs {
         busy.cloned().collect()
     }
 
-    /// How long the oldest sync that runs has been running.
+    /// Age of the oldest sync that runs.
     fn oldest(&self, now: Monotonic) -> SignedDuration {
         let ages = self
             .running
@@ -487,13 +488,13 @@ impl Syncs {
         SignedDuration::try_from(oldest).unwrap_or(SignedDuration::MAX)
     }
 
-    /// Counts a panic; how long its object waits.
+    /// Counts a panic; returns the time for which its object waits.
     fn panicked(&mut self, uid: &str) -> SignedDuration {
         self.conflicts.remove(uid);
         doubled(FIRST_QUARANTINE, self.panics.entry(uid.to_owned()))
     }
 
-    /// Counts a conflict; how long its object waits, unless its regular time comes first.
+    /// Counts a conflict; returns the time for which its object waits, unless its regular time comes first.
     fn met_conflict(&mut self, uid: &str) -> SignedDuration {
         doubled(AFTER_CONFLICT, self.conflicts.entry(uid.to_owned()))
     }

@@ -39,8 +39,8 @@ pub(super) trait KindState {
 
 impl KindState for () {}
 
-/// From how long on a time in which nothing was synced was a pause of this process, where objects are synced with this
-/// period: four periods, and longer than a slow sync takes.
+/// Time without a sync beyond which this process was paused, where objects are synced with this period: four periods,
+/// and longer than a slow sync takes.
 pub(super) fn pause_from(period: SignedDuration) -> SignedDuration {
     const SLOW_SYNC: SignedDuration = SignedDuration::from_secs(30);
     SLOW_SYNC.max(period * 4)
@@ -51,28 +51,28 @@ pub(super) fn pause_from(period: SignedDuration) -> SignedDuration {
 pub(super) struct ObjectState<S, O> {
     /// The reading of the clocks for which its times were adjusted last.
     clocks: Option<ClockReading>,
-    /// What was reported last.
+    /// The state of its reports.
     pub(super) report: ReportState,
-    /// What the last valid spec means.
+    /// The meaning of the last valid spec.
     pub(super) in_force: Option<InForce<S>>,
-    /// Why the spec as it stands cannot be acted on, if so.
+    /// The reason why the spec as it stands cannot be acted on, if any.
     pub(super) invalid: Option<Invalid>,
     /// The object whose spec was validated last.
     pub(super) validated: Option<Autoscaler>,
-    /// Its workload: a fleet's is that of all members together.
+    /// The state of its workload: a fleet's is that of all members together.
     pub(super) target: TargetState,
-    /// How long its pods took to start.
+    /// Times that its pods took to start.
     pub(super) lead_times: LeadTimes,
     /// The state that only this kind has.
     pub(super) of_kind: O,
 }
 
-/// What a valid spec means.
+/// Meaning of a valid spec.
 #[derive(Debug)]
 pub(super) struct InForce<S> {
-    /// For the decision.
+    /// The part for the decision.
     pub(super) spec: Arc<S>,
-    /// For the child.
+    /// The part for the child.
     pub(super) child: Arc<ChildSpec>,
 }
 
@@ -212,7 +212,8 @@ impl<S, O> ObjectState<S, O> {
         }
     }
 
-    /// Brings every time in it to the clocks as they are `now`, before it is used; `period` is that of its syncs.
+    /// Brings every time in the state to the clocks as they are `now`, before it is used; `period` is that of its
+    /// syncs.
     ///
     /// A step of the wall clock shifts all times, so that nothing ends or begins by it. A pause of this process is time
     /// that passed, but in which no member was asked and nothing was seen to last.
@@ -235,7 +236,7 @@ impl<S, O> ObjectState<S, O> {
         }
     }
 
-    /// What the reporter needs of it.
+    /// The input of the reporter.
     pub(super) fn report_input(&mut self) -> ReportInput<'_> {
         ReportInput {
             state: &mut self.report,

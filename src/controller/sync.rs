@@ -25,35 +25,35 @@ use foretide_api::ports::Cluster;
 use foretide_api::{autoscaler::Autoscaler, validation::Invalid};
 use foretide_base::clock::Clock;
 
-/// What every sync of a kind works with.
+/// Context of every sync of a kind.
 #[derive(Debug)]
 pub(super) struct SyncContext<C, K> {
     pub(super) kind: K,
     pub(super) clock: Clock,
     pub(super) setup: Setup,
     pub(super) shared: Shared,
-    /// Where statuses and events are written, without delaying a decision.
+    /// The queue of statuses and events, which are written without delaying a decision.
     pub(super) reports: Arc<Reports<C>>,
 }
 
 /// An object that is due.
 pub(super) struct DueObject<K: Kind> {
     pub(super) object: Arc<K::Object>,
-    /// The same object, of whichever kind.
+    /// The object as an autoscaler of whichever kind.
     pub(super) autoscaler: Autoscaler,
     /// The other autoscalers that act on the same target.
     pub(super) conflicts: TargetConflicts,
     pub(super) state: StateCellOf<K>,
-    /// What it reads together with the other objects that are due.
+    /// The reads that it shares with the other objects that are due.
     pub(super) round: Arc<K::Round>,
 }
 
-/// Whether an object is decided again at once, because a write met a conflict.
+/// Time of the next decision about an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// At its regular time.
+    /// At the regular time of the object.
     Regular,
-    /// Soon.
+    /// Soon, because a write met a conflict.
     AfterConflict,
 }
 
@@ -96,7 +96,7 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
         self.record_and_report(&due.state, applied)
     }
 
-    /// What the object asks for; while its spec is invalid, the last valid one stays in force.
+    /// The work that the object asks for; while its spec is invalid, the last valid one stays in force.
     fn validate(&self, due: &DueObject<K>) -> Option<ItemOf<K>> {
         let in_force = {
             let state = &mut due.state.lock();
@@ -123,9 +123,9 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
 
     /// Validates the spec of an object, unless the same spec was validated before.
     ///
-    /// Not by its generation: a server that is restored from a backup counts the same generations again. Nothing else that
-    /// is validated can change: the namespace, the rules for targets, the zone and the settings are the same as long as
-    /// this process runs. No annotation is.
+    /// The generation does not tell: a server that is restored from a backup counts the same generations again. Nothing
+    /// else that is validated can change: the namespace, the rules for targets, the zone and the settings are the same
+    /// as long as this process runs. Annotations are not validated.
     fn validate_new(&self, due: &DueObject<K>, state: &mut StateOf<K>) {
         let validated = state.validated.replace(due.autoscaler.clone());
         if validated.is_some_and(|validated| due.autoscaler.has_spec_of(&validated)) {
@@ -182,7 +182,7 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
         self.kind.forget(gone);
     }
 
-    /// The time now, to which what is remembered of the object is brought.
+    /// Brings what is remembered of the object to the time now; returns that time.
     fn follow(&self, state: &mut StateOf<K>) -> Timestamp {
         let now = self.clock.reading();
         state.follow(now, self.setup.sync_period);

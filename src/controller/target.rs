@@ -23,8 +23,8 @@ use super::{child_hpa::as_child, foreign_writes::ForeignWrites};
 use foretide_api::ports::HpaView;
 use foretide_api::status::stored_source;
 
-/// How long a count may come from a copy that is older than what an earlier process has stored: longer than any copy that
-/// is acted on is old.
+/// Time for which a count may come from a copy that is older than what an earlier process has stored: longer than any
+/// copy that is acted on is old.
 const COPIES_LAST: SignedDuration = SignedDuration::from_secs(90);
 
 /// The state of one workload in one cluster.
@@ -34,11 +34,11 @@ pub(super) struct TargetState {
     pub(super) target_uid: Option<String>,
     /// Stabilization and rate limits.
     pub(super) history: History,
-    /// What a status held of that history before we observed the target.
+    /// The part of that history that a status held before we observed the target.
     pub(super) stored: StoredHistory,
-    /// Since when a zero of an earlier process is not seen: the copy of the scale may be older than the status.
+    /// Time since when a zero of an earlier process is not seen: the copy of the scale may be older than the status.
     pub(super) unseen_zero: Option<Timestamp>,
-    /// When the last change of the scale was applied.
+    /// The time at which the last change of the scale was applied.
     pub(super) last_scale: Option<Timestamp>,
     /// The `minReplicas` that was written to the child last, if there is one.
     pub(super) child_min: Option<Replicas>,
@@ -48,7 +48,7 @@ pub(super) struct TargetState {
     pub(super) foreign_writes: ForeignWrites,
 }
 
-/// What the status of an object that is new to us holds of its history.
+/// History in the status of an object that is new to us.
 #[derive(Debug, Clone, Default)]
 pub(super) enum StoredHistory {
     /// Nothing was ever decided: there is nothing to lose.
@@ -56,14 +56,14 @@ pub(super) enum StoredHistory {
     None,
     /// Something was decided, and its history was not kept, apart from who scaled to zero.
     Lost { scaled_to_zero: bool },
-    /// This much was kept.
+    /// The part of the history that was kept.
     Kept {
         history: HistoryStatus,
         /// The source of the last winner.
         winner: Option<ProposalSource>,
         /// The last proposal of each forecast.
         forecast_held: BTreeMap<String, Replicas>,
-        /// Whether the total of each metric that is forecast divides among pods.
+        /// For each metric that is forecast, whether its total divides among pods.
         division: BTreeMap<String, Division>,
     },
 }
@@ -71,7 +71,7 @@ pub(super) enum StoredHistory {
 // === impl StoredHistory ===
 
 impl StoredHistory {
-    /// What a status kept.
+    /// The history that a status kept.
     pub(super) fn of(status: Option<&EffectiveHorizontalPodAutoscalerStatus>) -> Self {
         let decided = status.and_then(|status| Some((status.decision.as_ref()?, &status.history)));
         match decided {
@@ -208,7 +208,7 @@ fn forecast_held(decision: &DecisionStatus) -> BTreeMap<String, Replicas> {
     held.collect()
 }
 
-/// Whether the total of each metric divides among pods, as the reasons of its forecasts show it.
+/// For each metric, whether its total divides among pods, as the reasons of its forecasts show it.
 fn division(decision: &DecisionStatus) -> BTreeMap<String, Division> {
     let proposals = decision.proposals.iter().flatten();
     let forecasts = proposals.filter(|proposal| proposal.source == ProposalSource::Forecast);

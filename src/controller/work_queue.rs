@@ -1,4 +1,4 @@
-//! Which objects are due: every object once per sync period, spread over the period by namespace.
+//! Queue of the objects that are due: every object once per sync period, spread over the period by namespace.
 //!
 //! Objects of one namespace share their instant, so that one list of pod metrics serves them all; different namespaces
 //! are spread out, so that a restart causes no burst of requests. A changed spec is due at once.
@@ -13,19 +13,17 @@ use jiff::SignedDuration;
 
 use foretide_base::clock::Monotonic;
 
-/// What the queue needs to know of one object.
+/// The fields of one object that the queue needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     /// Identity of the object.
     pub(super) uid: &'a str,
-    /// Its namespace.
     pub(super) namespace: &'a str,
-    /// Its `metadata.generation`.
     pub(super) generation: i64,
 }
 
-/// How many instants of a period objects may share: every turn of the loop goes through all objects, so the number of
-/// turns must not grow with the namespaces.
+/// Maximum number of instants of a period that objects share: every turn of the loop goes through all objects, so the
+/// number of turns must not grow with the namespaces.
 const INSTANTS: u64 = 32;
 
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +32,7 @@ struct Slot {
     next: Monotonic,
 }
 
-/// When each known object is due next.
+/// The time at which each known object is due next.
 #[derive(Debug)]
 pub(super) struct WorkQueue {
     period: SignedDuration,
@@ -59,7 +57,8 @@ impl WorkQueue {
     ///
     /// # Guarantees
     /// - A new object and an object of a new generation are due.
-    /// - Between two calls at most a period apart, no object waits longer than two periods, whatever the wall clock does.
+    /// - Between two calls at most a period apart, no object waits longer than two periods, whatever the wall clock
+    ///   does.
     pub(super) fn due(&mut self, known: &[Entry<'_>], now: Monotonic) -> Vec<usize> {
         let uids: HashSet<&str> = known.iter().map(|entry| entry.uid).collect();
         self.slots.retain(|uid, _| uids.contains(uid.as_str()));
@@ -82,7 +81,7 @@ impl WorkQueue {
         due.into_iter().map(|(_, position)| position).collect()
     }
 
-    /// How long from `now` until the next object is due; at most one period.
+    /// Time from `now` until the next object is due; at most one period.
     #[must_use]
     pub(super) fn until_next(&self, now: Monotonic) -> SignedDuration {
         let next = self.slots.values().map(|slot| slot.next).min();
@@ -105,7 +104,7 @@ impl WorkQueue {
         }
     }
 
-    /// By how much the object that is longest overdue is late; zero if none is.
+    /// Delay of the object that is longest overdue; zero if none is.
     pub(super) fn lateness(&self, now: Monotonic) -> SignedDuration {
         let next = self.slots.values().map(|slot| slot.next).min();
         next.map_or(SignedDuration::ZERO, |next| signed(now.since(next)))

@@ -1,5 +1,5 @@
 //! The budgets of namespaces: the one price at which the series of a namespace buy replicas, such that together they
-//! have at most so many percent more than a plain HPA would have.
+//! have at most a configured percentage more than a plain HPA would have.
 //!
 //! The price follows from what each quantile would have cost and saved ([`TradeOffs`]), which the forecasters measure.
 //! A namespace has its own price, so that none changes the forecasts of another. Series with a quantile of their own,
@@ -17,10 +17,10 @@ use super::series_key::SeriesKey;
 use foretide_api::validation::{self, CostLimits};
 use foretide_base::{clock::Monotonic, telemetry::BudgetGauges};
 
-/// How long a price is kept while its namespace has the same series: the trade-offs are means of days.
+/// Time for which a price is kept while its namespace has the same series: the trade-offs are means of days.
 const PRICE_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
-/// What is measured of the series of a namespace, in the order of their keys.
+/// Trade-offs of the series of a namespace, in the order of their keys.
 pub(super) type Measured<'a> = BTreeMap<&'a SeriesKey, &'a TradeOffs>;
 
 /// The prices of all namespaces with a limit.
@@ -49,12 +49,12 @@ impl Budgets {
         }
     }
 
-    /// Whether the series of a namespace share a budget.
+    /// True if the series of a namespace share a budget.
     pub(super) fn has(&self, namespace: &str) -> bool {
         self.limits.percent(namespace).is_some()
     }
 
-    /// What a forecast with this algorithm says about the origin of its quantile.
+    /// The note on the origin of the quantile of a forecast with this algorithm.
     pub(super) fn note(&self, namespace: &str, algorithm: &Algorithm) -> Option<Arc<str>> {
         let percent = self.limits.percent(namespace)?;
         if !validation::is_priced(algorithm) {
@@ -98,7 +98,7 @@ impl Budgets {
         }
     }
 
-    /// What is published of each.
+    /// The gauges of each price.
     pub(super) fn gauges(&self) -> impl Iterator<Item = BudgetGauges<'_>> {
         self.shared.iter().map(|(namespace, shared)| BudgetGauges {
             namespace,

@@ -1,5 +1,5 @@
-//! What syncs measure for the forecaster: the demand of each minute, how long pods take to become ready, and what one
-//! replica carries.
+//! Measurements of syncs for the forecaster: the demand of each minute, the time that pods take to become ready, and
+//! the load that one replica carries.
 //!
 //! Three hours of minutes are kept, each as the mean of its readings: enough to continue a history from one query to
 //! the next, and to compare the two. A minute without a complete reading has no value; nothing is interpolated.
@@ -18,15 +18,15 @@ use foretide_api::validation::WorkloadFacts;
 
 /// Seconds in a minute.
 const MINUTE: i64 = 60;
-/// How many minutes are kept.
+/// Number of minutes that are kept.
 const MINUTES_KEPT: usize = 180;
-/// How many hours censored readings are counted over.
+/// Number of hours over which censored readings are counted.
 const HOURS_KEPT: i64 = 24;
 const HOURS_IN_A_DAY: f64 = 24.0;
-/// What one replica carries is updated when it differs by more than this fraction.
+/// Largest relative difference of the load of one replica that does not update it.
 const PER_REPLICA_TOLERANCE: f64 = 0.10;
 
-/// What one sync measured of one metric.
+/// Measurement of one metric by one sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -35,16 +35,16 @@ const PER_REPLICA_TOLERANCE: f64 = 0.10;
 pub struct DemandSample {
     /// The total demand, if every pod that counts has a reading.
     pub demand: Option<f64>,
-    /// Whether it was measured over about a minute or less; it may be a mean over a longer time if the metrics API does
-    /// not say.
+    /// True if the demand was measured over about a minute or less; it may be a mean over a longer time if the metrics
+    /// API does not say.
     pub of_a_minute: bool,
-    /// Whether the workload was at its limits, so that the true demand may be higher.
+    /// True if the workload was at its limits, so that the true demand may be higher.
     pub censored: bool,
-    /// Whether more pods ran than the spec asks for: the demand is no measure of the load, and is not learned.
+    /// True if more pods ran than the spec asks for: the demand is no measure of the load, and is not learned.
     pub surplus: bool,
-    /// Whether the demand grows with the pods, or is not known to divide among them.
+    /// True if the demand grows with the pods, or is not known to divide among them.
     pub not_divided: bool,
-    /// What one replica is meant to carry, in the unit of the demand.
+    /// The load that one replica is meant to carry, in the unit of the demand.
     pub per_replica: Option<f64>,
 }
 
@@ -75,28 +75,28 @@ struct SeriesDemand {
 pub struct LiveMinutes {
     /// The mean of the readings of each minute: what a query with a range of a minute returns at that time.
     pub values: Vec<Sample>,
-    /// Those that are known to be of their minute alone.
+    /// The values that are known to be of their minute alone.
     pub raw: Vec<Sample>,
-    /// The ends of those in which more pods ran than the spec asks for, which have no value.
+    /// The ends of the minutes in which more pods ran than the spec asks for, which have no value.
     pub surplus: BTreeSet<Timestamp>,
-    /// What one replica is meant to carry.
+    /// The load that one replica is meant to carry.
     pub per_replica: Option<f64>,
 }
 
 /// The readings of one minute.
 #[derive(Debug, Clone, Copy)]
 struct MinuteReadings {
-    /// Its last second; it begins after the last second of the minute before.
+    /// The last second; the minute begins after the last second of the one before.
     end: i64,
     sum: f64,
     count: u32,
-    /// Whether each was measured over about a minute or less.
+    /// True if each reading was measured over about a minute or less.
     of_a_minute: bool,
-    /// Whether more pods ran than the spec asks for.
+    /// True if more pods ran than the spec asks for.
     surplus: bool,
 }
 
-/// The readings of one hour, and how many of them were censored.
+/// The readings of one hour, and the number of them that were censored.
 #[derive(Debug, Clone, Copy)]
 struct HourReadings {
     start: i64,
@@ -144,7 +144,7 @@ impl DemandHistory {
         state.pod_names.get(&key.uid).cloned()
     }
 
-    /// What syncs measured of the workload of a series; `None` before the first sync of its object.
+    /// The measurements that syncs made of the workload of a series; `None` before the first sync of its object.
     #[must_use]
     pub fn workload_facts(&self, key: &SeriesKey) -> Option<WorkloadFacts> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -184,7 +184,7 @@ impl DemandHistory {
         live
     }
 
-    /// How much of the last day the workload was at its limits, in percent.
+    /// Part of the last day in which the workload was at its limits, in percent.
     #[must_use]
     pub fn censored_percent(&self, key: &SeriesKey) -> f64 {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -213,7 +213,7 @@ impl DemandHistory {
 // === impl MinuteReadings ===
 
 impl MinuteReadings {
-    /// Its mean.
+    /// The mean of the readings.
     fn sample(&self) -> Option<Sample> {
         let at = Timestamp::from_second(self.end).ok()?;
         let value = self.sum / f64::from(self.count.max(1));

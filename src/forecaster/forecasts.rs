@@ -24,7 +24,7 @@ struct ForecastEntry {
     forecast: Option<Arc<Forecast>>,
     lead_time: Option<LeadTime>,
     failure: Option<Refused>,
-    /// What is said of each forecast.
+    /// The note on each forecast.
     note: Option<Arc<str>>,
     /// The query of its history.
     query: Option<Arc<str>>,
@@ -64,7 +64,7 @@ impl Forecasts {
         });
     }
 
-    /// Sets what is said of each forecast of a series, and the query of its history.
+    /// Sets the note on each forecast of a series, and the query of its history.
     pub fn annotate(&self, key: SeriesKey, note: Option<Arc<str>>, query: Option<Arc<str>>) {
         self.write(|entries| {
             let entry = entries.entry(key).or_default();
@@ -102,16 +102,16 @@ impl Forecasts {
     /// The forecast in force at `now`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn in_force(&self, key: &SeriesKey, now: Timestamp) -> Result<Arc<Forecast>, Refused> {
         self.with_details(key, now).map(|(forecast, _)| forecast)
     }
 
-    /// What the forecast in force predicts for `[now, now + window]` and replicas that carry `target` each, and the
-    /// details of that forecast.
+    /// The prediction of the forecast in force for `[now, now + window]` and replicas that carry `target` each, with
+    /// the details of that forecast.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn predicted(
         &self,
         key: &SeriesKey,
@@ -128,7 +128,7 @@ impl Forecasts {
     /// The forecast in force at `now`, and its details.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn with_details(
         &self,
         key: &SeriesKey,

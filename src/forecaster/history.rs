@@ -33,12 +33,12 @@ use foretide_api::ports::{HistoryError, HistoryQuery, HistoryReader};
 const POINTS_PER_QUERY: i64 = 11_000;
 /// Maximum number of points that are kept of one query: 70 days of minutes.
 const POINTS_MAX: i64 = 100_800;
-/// How soon live minutes are compared again after the query for the comparison failed.
+/// Delay after which live minutes are compared again when the query for the comparison failed.
 const COMPARE_RETRY: SignedDuration = SignedDuration::from_mins(10);
-/// How many members of one sum are queried at once.
+/// Number of members of one sum that are queried at once.
 const CONCURRENT_PARTS: usize = 4;
 
-/// What one series reads: the samples of one query, or the sum of one query per member of a fleet.
+/// The history that one series reads: the samples of one query, or the sum of one query per member of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeQuery {
     grid: SampleGrid,
@@ -57,7 +57,7 @@ pub struct QueryPart {
     pub query: HistoryQuery,
 }
 
-/// What results are cached by: a query and the grid that it is read on.
+/// Key of cached results: a query and the grid that it is read on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheKey {
     query: HistoryQuery,
@@ -71,7 +71,7 @@ struct SampleGrid {
     span: i64,
 }
 
-/// Why a range cannot be read.
+/// Reasons why a range cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRange {
     /// The step is not a whole number of seconds above zero.
@@ -119,7 +119,7 @@ impl RangeQuery {
         SignedDuration::from_secs(self.grid.step)
     }
 
-    /// The text of its query.
+    /// The text of the query.
     pub(super) fn text(&self) -> String {
         query_text(&self.parts)
     }
@@ -278,7 +278,7 @@ impl CachedQuery {
         Ok(())
     }
 
-    /// No holder of this lock can leave the samples half-changed, so a poisoned lock is still usable.
+    /// The samples. No holder of this lock can leave them half-changed, so a poisoned lock is still usable.
     fn cached(&self) -> MutexGuard<'_, CachedSamples> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -312,8 +312,8 @@ impl HistoryCache {
         })
     }
 
-    /// As [`cached_samples`](Self::cached_samples), but queries the reader for what is missing, at most 11,000 points
-    /// at a time. After a failure the samples that were read before it stay cached.
+    /// Reads the samples like [`cached_samples`](Self::cached_samples), but queries the reader for what is missing, at
+    /// most 11,000 points at a time. After a failure the samples that were read before it stay cached.
     ///
     /// # Errors
     /// Those of the reader; [`HistoryError::Empty`] when the whole span has no sample; [`HistoryError::Member`] when
@@ -365,7 +365,7 @@ impl HistoryCache {
         self.with_samples(query, context, |cached| cached.queried(context))
     }
 
-    /// Queries what is missing of a query; returns whether anything was missing.
+    /// Queries what is missing of a query; returns true if anything was missing.
     async fn fetch_missing<R: HistoryReader>(
         &self,
         reader: &R,
@@ -379,7 +379,7 @@ impl HistoryCache {
         }
     }
 
-    /// Queries what is missing of every part, unless live minutes cover the sum; returns whether anything was missing.
+    /// Queries what is missing of every part, unless live minutes cover the sum; returns true if anything was missing.
     async fn fetch_parts<R: HistoryReader>(
         &self,
         reader: &R,
@@ -414,7 +414,7 @@ impl HistoryCache {
         Ok(true)
     }
 
-    /// Queries what is missing of one cache entry; returns whether anything was missing.
+    /// Queries what is missing of one cache entry; returns true if anything was missing.
     async fn fetch<R: HistoryReader>(
         &self,
         reader: &R,
@@ -487,13 +487,13 @@ impl HistoryCache {
         self.locked().retain(|key, _| keep(key));
     }
 
-    /// How many queries are cached.
+    /// Number of queries that are cached.
     #[must_use]
     pub fn len(&self) -> usize {
         self.locked().len()
     }
 
-    /// Whether no query is cached.
+    /// True if no query is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.locked().is_empty()
@@ -509,7 +509,7 @@ impl HistoryCache {
         entry
     }
 
-    /// No holder of this lock can leave the map half-changed, so a poisoned lock is still usable.
+    /// The entries. No holder of this lock can leave the map half-changed, so a poisoned lock is still usable.
     fn locked(&self) -> MutexGuard<'_, BTreeMap<CacheKey, Arc<CachedQuery>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,12 +5,12 @@
 use foretide_models::{Sample, outlier_runs};
 use jiff::{SignedDuration, Timestamp};
 
-/// Outliers are judged from this many positive samples on: five of them do not move the 95th percentile of 600.
+/// Number of positive samples from which on outliers are judged: five of them do not move the 95th percentile of 600.
 const MIN_POSITIVE_SAMPLES: usize = 600;
-/// How far ahead of the controller's clock a sample may be.
+/// Longest time by which a sample may be ahead of the controller's clock.
 const MAX_AHEAD: SignedDuration = SignedDuration::from_secs(30);
 
-/// Why a sample was rejected.
+/// Reasons why a sample was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Rejection {
     /// Not a number, or infinite.

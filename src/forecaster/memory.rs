@@ -1,4 +1,5 @@
-//! The budget of memory: which series go without a forecast, because the limit of the process does not hold those of all.
+//! The budget of memory: the series that go without a forecast, because the limit of the process does not hold those of
+//! all.
 //!
 //! ```text
 //! limit:  | everything else | forecasts                        | a tenth |
@@ -27,14 +28,14 @@ const RETURNS_WITHIN: usize = 95;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim<'a> {
     pub(super) namespace: &'a str,
-    /// When its autoscaler was created.
+    /// The time at which its autoscaler was created.
     pub(super) created: Option<Timestamp>,
     pub(super) key: &'a SeriesKey,
     /// The bytes that it takes, once they are measured.
     pub(super) bytes: Option<usize>,
 }
 
-/// The series without a forecast, and what that follows from.
+/// The series without a forecast, and the memory that this follows from.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
     memory: Option<Memory>,
@@ -48,15 +49,15 @@ pub(super) struct MemoryBudget {
 #[derive(Debug, Default)]
 struct Usage {
     resident: usize,
-    /// The most that forecasts have taken since the process last gave memory back: what a forecast leaves is kept for the
-    /// next one.
+    /// The most that forecasts have taken since the process last gave memory back: what a forecast leaves is kept for
+    /// the next one.
     forecasts: usize,
 }
 
 // === impl MemoryBudget ===
 
 impl MemoryBudget {
-    /// Of this memory; without a limit every series has a forecast.
+    /// A budget of this memory; without a limit every series has a forecast.
     pub(super) fn new(memory: Option<Memory>) -> Self {
         Self {
             memory,
@@ -91,7 +92,7 @@ impl MemoryBudget {
         self.log(&memory, claims.len(), now);
     }
 
-    /// Why a series goes without a forecast, if it does.
+    /// The reason why a series goes without a forecast, if it does.
     pub(super) fn refusal(&self, key: &SeriesKey) -> Option<Refused> {
         let limit = self.memory.as_ref()?.limit() >> 20;
         self.left_out.get(key)?;
@@ -103,7 +104,7 @@ impl MemoryBudget {
         Some(Refused::new(Reason::MemoryLimit, message))
     }
 
-    /// How many series go without a forecast.
+    /// Number of series that go without a forecast.
     pub(super) fn left_out(&self) -> usize {
         self.left_out.len()
     }
@@ -132,7 +133,7 @@ impl MemoryBudget {
 // === impl Usage ===
 
 impl Usage {
-    /// What everything but forecasts takes now, given what is resident and what forecasts take.
+    /// Bytes that everything but forecasts takes now, given what is resident and what forecasts take.
     fn rest(&mut self, resident: usize, forecasts: usize) -> usize {
         let given_back = self.resident.saturating_sub(resident);
         let kept = self.forecasts.saturating_sub(given_back);

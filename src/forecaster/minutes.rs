@@ -6,9 +6,9 @@
 //! | of its own minute, as a gauge | all |
 //! | not known | none |
 //!
-//! Where the values are means, they are used for the minutes without a raw value. The query of minutes runs whenever that
-//! of the values does. Where it has too few values, as with scrapes that are more than half a minute apart, or fails, it
-//! is tried again after an hour.
+//! Where the values are means, they are used for the minutes without a raw value. The query of minutes runs whenever
+//! that of the values does. Where it has too few values, as with scrapes that are more than half a minute apart, or
+//! fails, it is tried again after an hour.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,34 +22,34 @@ use super::{
 use foretide_api::ports::{DemandQueries, Resolution};
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
-/// How long a query of minutes is not repeated that failed or was of no use.
+/// Time for which a query of minutes is not repeated that failed or was of no use.
 const RETRY: SignedDuration = SignedDuration::from_hours(1);
-/// What the minutes are compared with: the values of the last day.
+/// Span of the values that the minutes are compared with: the last day.
 const COMPARED: SignedDuration = SignedDuration::from_hours(24);
-/// How far the mean of the minutes may be from that of the values at the same times. The sum of a minute lacks the pods
-/// that were not scraped twice in it, and nothing else shows that.
+/// Largest relative difference of the mean of the minutes from that of the values at the same times. The sum of a
+/// minute lacks the pods that were not scraped twice in it, and nothing else shows that.
 const TOLERANCE: f64 = 0.05;
 
-/// Where the raw values of one series come from.
+/// Origin of the raw values of one series.
 #[derive(Debug)]
 pub(super) struct RawValues {
     resolution: Resolution<RangeQuery>,
-    /// Whether the queried minutes are as many, and as high, as they have to be.
+    /// True if the queried minutes are as many, and as high, as they have to be.
     usable: bool,
-    /// Whether the newest query has returned; absent once its minutes have been judged.
+    /// True if the newest query has returned; absent once its minutes have been judged.
     returned: Option<bool>,
-    /// Minutes are not queried before this time.
+    /// The time before which minutes are not queried.
     query_at: Timestamp,
 }
 
 /// The samples of a series.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct SeriesSamples {
-    /// All of them, oldest first.
+    /// The samples, oldest first.
     pub(super) values: Vec<Sample>,
-    /// The times of the raw ones.
+    /// The times of the raw samples.
     pub(super) raw: BTreeSet<Timestamp>,
-    /// Whether the newest ones were left out.
+    /// True if the newest samples were left out.
     pub(super) ends_left_out: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn resolution(
 // === impl RawValues ===
 
 impl RawValues {
-    /// Those of a series that `query` reads.
+    /// The raw values of a series that `query` reads.
     pub(super) fn new(resolution: Resolution<Vec<QueryPart>>, query: &RangeQuery) -> Self {
         // A longer step has no minutes.
         let resolution = if query.step() == MINUTE {
@@ -107,7 +107,7 @@ impl RawValues {
         }
     }
 
-    /// Whether the queried minutes can be used.
+    /// True if the queried minutes can be used.
     pub(super) const fn is_usable(&self) -> bool {
         self.usable
     }
@@ -117,7 +117,7 @@ impl RawValues {
         (self.usable, self.returned, self.query_at) = (false, None, Timestamp::MIN);
     }
 
-    /// Whether minutes are to be queried now.
+    /// True if minutes are to be queried now.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         // A clock that was set back by more than the wait must not stop the queries.
         let wait = self.query_at.duration_since(now);
@@ -191,8 +191,8 @@ impl SeriesSamples {
     }
 }
 
-/// Whether minutes can be used beside the values that are means of them, both oldest first: the last day has at least half
-/// as many, and they are as high.
+/// True if minutes can be used beside the values that are means of them, both oldest first: the last day has at least
+/// half as many, and they are as high.
 #[must_use]
 pub fn minutes_are_usable(minutes: &[Sample], values: &[Sample]) -> bool {
     let newest = values.last().map(|value| value.at);

@@ -11,10 +11,10 @@
 //! memory: the bytes of each series -> which go without a forecast
 //! ```
 //!
-//! A pass every few seconds starts the refreshes that are due, records those that have finished, and has them published.
-//! A refresh that takes longer is recorded by a later pass, and objects are written beside the passes. Syncs only read
-//! the table of [`forecasts`], so a slow Prometheus delays no decision. Workers and writes have `slots` that namespaces
-//! share. Proposing replicas from a forecast is `domain::forecast`'s.
+//! A pass every few seconds starts the refreshes that are due, records those that have finished, and has them
+//! published. A refresh that takes longer is recorded by a later pass, and objects are written beside the passes. Syncs
+//! only read the table of [`forecasts`], so a slow Prometheus delays no decision. Workers and writes have `slots` that
+//! namespaces share. Proposing replicas from a forecast is `domain::forecast`'s.
 
 mod budget;
 pub mod demand_history;
@@ -73,10 +73,10 @@ use foretide_base::{
 
 /// The time between two passes.
 const PASS_PERIOD: SignedDuration = SignedDuration::from_secs(5);
-/// How long a new series waits for the first sync of its object, which measures the lead time.
+/// Time for which a new series waits for the first sync of its object, which measures the lead time.
 const FIRST_SYNC: Duration = Duration::from_secs(20);
 
-/// Where history comes from.
+/// Source of history.
 #[derive(Debug)]
 pub struct HistorySource<H, Q> {
     /// Reads samples.
@@ -85,16 +85,16 @@ pub struct HistorySource<H, Q> {
     pub queries: Q,
 }
 
-/// What the forecaster takes from its process.
+/// Parts of the process that the forecaster uses.
 #[derive(Debug)]
 pub struct ForecasterSetup {
     /// The clock of all passes, and the threads that forecasts are computed on.
     pub machine: Machine,
     /// The zone that `timezone: Local` names.
     pub local_zone: Zone,
-    /// Which targets are scaled; the demand of others is not forecast.
+    /// The rules for the targets that may be scaled; the demand of others is not forecast.
     pub targets: Arc<TargetRules>,
-    /// What the forecasts of a namespace may cost together.
+    /// The limits of what the forecasts of a namespace may cost together.
     pub cost_limits: CostLimits,
     /// Counts refusals and rejected samples.
     pub telemetry: Arc<Telemetry>,
@@ -109,9 +109,9 @@ pub struct Forecaster<C, H, Q> {
     forecasts: Arc<Forecasts>,
     /// The autoscalers with predictions, by UID.
     sources: BTreeMap<String, Arc<ForecastSource>>,
-    /// When each series was first asked for.
+    /// The time at which each series was first asked for.
     first_seen: HashMap<SeriesKey, Monotonic>,
-    /// What the request of each series was last built from, also where it was refused.
+    /// The inputs that the request of each series was last built from, also where it was refused.
     inputs: HashMap<SeriesKey, RequestInputs>,
     refreshes: BTreeMap<SeriesKey, SeriesRefresh>,
     budgets: Budgets,
@@ -178,8 +178,8 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         }
     }
 
-    /// One pass: starts the refreshes that are due, waits for results until the next pass is due, and has them published.
-    /// It waits for no write; [`delivered`](Self::delivered) does.
+    /// One pass: starts the refreshes that are due, waits for results until the next pass is due, and has them
+    /// published. It waits for no write; [`delivered`](Self::delivered) does.
     pub async fn pass(&mut self) {
         let now = self.setup.machine.clock().reading();
         let before = std::mem::replace(&mut self.clocks, now);
@@ -200,10 +200,10 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.publisher.publish(&sources, now.wall());
     }
 
-    /// Whether the watched copies of autoscalers and predictions are current. By an old copy that lacks an autoscaler, its
-    /// prediction would look left behind.
+    /// True if the watched copies of autoscalers and predictions are current. By an old copy that lacks an autoscaler,
+    /// its prediction would look left behind.
     fn is_current(&self) -> bool {
-        // False without their CRD; then no list of fleets could ever be current.
+        // False without the CRD of fleets; then no list of fleets could ever be current.
         let has_fleets = self.cluster.knows_federated();
         let is_fresh = |kind| self.cluster.stale_autoscalers(kind, None).is_none();
         is_fresh(OwnerKind::Effective)

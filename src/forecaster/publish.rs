@@ -54,7 +54,7 @@ pub(super) struct Publisher<C> {
     up_to_date: HashMap<String, UpToDate>,
 }
 
-/// What a spec was compared for: while it is the same, the spec is as wanted.
+/// The objects that a spec was compared for: while they are the same, the spec is as wanted.
 #[derive(Debug)]
 struct UpToDate {
     source: Arc<ForecastSource>,
@@ -70,7 +70,7 @@ struct Publication<'a> {
     now: Timestamp,
 }
 
-/// What is known of one series now.
+/// Outcome of the forecast of one series.
 struct SeriesOutcome {
     identifier: String,
     outcome: Result<(Arc<Forecast>, ForecastDetails), Refused>,
@@ -126,7 +126,7 @@ impl<C: Cluster> Publisher<C> {
         self.queue.delivered().await;
     }
 
-    /// Whether the spec is as wanted.
+    /// True if the spec is as wanted.
     fn is_up_to_date(&mut self, publication: &Publication<'_>) -> bool {
         let (source, live) = (publication.source, publication.live);
         let known = self.up_to_date.get(source.uid());
@@ -146,7 +146,8 @@ impl<C: Cluster> Publisher<C> {
         true
     }
 
-    /// Predictions that their autoscaler no longer asks for are deleted, and those that no autoscaler owns are marked.
+    /// The writes that delete predictions that their autoscaler no longer asks for, and mark those that no autoscaler
+    /// owns.
     fn clean_up(
         &self,
         existing: &[Arc<TimeSeriesPrediction>],
@@ -213,7 +214,7 @@ impl<'a> Publication<'a> {
         manifest(self.source, &self.series, &uid)
     }
 
-    /// Whether the stored spec is as wanted.
+    /// True if the stored spec is as wanted.
     fn has_spec(&self) -> bool {
         let manifest = self.manifest();
         let wanted = manifest.get("spec").unwrap_or(&Value::Null);
@@ -258,7 +259,7 @@ impl<'a> Publication<'a> {
 // === impl SeriesOutcome ===
 
 impl SeriesOutcome {
-    /// Whether there is a forecast, and the reason that its status shows.
+    /// True if there is a forecast, with the reason that its status shows.
     fn readiness(&self) -> (bool, Option<&str>) {
         match &self.outcome {
             Ok((_, details)) => (true, details.remark.map(Reason::as_str)),
@@ -314,8 +315,8 @@ fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&str> {
         .map(|owner| &*owner.uid)
 }
 
-/// The manifest of a prediction; with the UID of the live one, so that no other is changed, or, if there is none, only for
-/// one that does not exist.
+/// The manifest of a prediction; with the UID of the live one, so that no other is changed, or, if there is none, only
+/// for one that does not exist.
 fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>], uid: &str) -> Value {
     let mut metadata = source.prediction_metadata();
     if !uid.is_empty()
@@ -429,7 +430,7 @@ fn samples(forecast: &Forecast, window: SignedDuration, now: Timestamp) -> Vec<P
         .collect()
 }
 
-/// Whether readiness or a reason changed, or the published samples end within a window and there are later ones.
+/// True if readiness or a reason changed, or the published samples end within a window and there are later ones.
 fn needs_write(
     before: &TimeSeriesPredictionStatus,
     outcomes: &[SeriesOutcome],
@@ -507,7 +508,7 @@ mod tests {
     const MINUTE: SignedDuration = SignedDuration::from_mins(1);
     const MORE: SignedDuration = SignedDuration::from_mins(20);
 
-    /// Of a forecast that reaches two windows and `more` ahead.
+    /// The outcome of a forecast that reaches two windows and `more` ahead.
     fn outcomes(window: SignedDuration, more: SignedDuration) -> Vec<SeriesOutcome> {
         let points = usize::try_from((window + window + more).as_secs() / 60 + 1).unwrap();
         let forecast =

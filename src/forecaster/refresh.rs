@@ -1,4 +1,4 @@
-//! The schedule of one series: when its refresh is due, and whether it is being refreshed.
+//! The schedule of one series: the time of its next refresh, and the refresh that is running.
 //!
 //! [`SeriesRefresh`] stays with the forecaster's loop; the [`Refresher`] goes to a task and comes back with its result:
 //!
@@ -28,26 +28,26 @@ pub(super) struct SeriesRefresh {
     request: RefreshRequest,
     /// The namespace of the object that it forecasts for.
     namespace: Arc<str>,
-    /// What its refresher asks for.
+    /// The queries of its refresher.
     queries: Vec<RangeQuery>,
     due_at: Monotonic,
     failures: u32,
     refresh_period: SignedDuration,
-    /// The price that its namespace has.
+    /// The price in its namespace.
     price: Option<f64>,
-    /// What its forecaster measured up to the last refresh.
+    /// The trade-offs that its forecaster measured up to the last refresh.
     trade_offs: Option<TradeOffs>,
     /// The memory that its forecaster and its history took after the last refresh that read it.
     bytes: Option<usize>,
     state: RefreshState,
 }
 
-/// Whether a series is being refreshed.
+/// State of the refresh of a series.
 #[derive(Debug)]
 enum RefreshState {
-    /// No: the refresher waits here.
+    /// Not running: the refresher waits here.
     Idle(Box<Refresher>),
-    /// Yes, in this task.
+    /// Running in this task.
     Running(AbortOnDrop),
     /// Between `Idle` and `Running`.
     Starting,
@@ -85,7 +85,7 @@ impl SeriesRefresh {
         })
     }
 
-    /// Whether this schedule can go on for `request`: only the lead time and the idle members may differ.
+    /// True if this schedule can go on for `request`: only the lead time and the idle members may differ.
     pub(super) fn serves(&self, request: &RefreshRequest) -> bool {
         let own = RefreshRequest {
             lead_time: request.lead_time,
@@ -110,13 +110,13 @@ impl SeriesRefresh {
         Arc::clone(&self.namespace)
     }
 
-    /// What each quantile would have cost and saved, if the series shares a budget.
+    /// Cost and saving that each quantile would have had, if the series shares a budget.
     pub(super) fn trade_offs(&self) -> Option<&TradeOffs> {
         self.trade_offs.as_ref()
     }
 
-    /// Takes over what the forecaster before an edit has measured, until its own has measured it. Without this, the series
-    /// would have no trade-offs for a while, and the price of its namespace would change twice.
+    /// Takes over what the forecaster before an edit has measured, until its own has measured it. Without this, the
+    /// series would have no trade-offs for a while, and the price of its namespace would change twice.
     pub(super) fn take_trade_offs(&mut self, before: &mut Self) {
         let trade_offs = before.trade_offs.take();
         self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
@@ -127,7 +127,7 @@ impl SeriesRefresh {
         self.price = price;
     }
 
-    /// Whether `other` reads the same history.
+    /// True if `other` reads the same history.
     pub(super) fn has_same_queries(&self, other: &Self) -> bool {
         self.request.parts == other.request.parts
     }
@@ -137,7 +137,7 @@ impl SeriesRefresh {
         self.queries.iter().flat_map(RangeQuery::cache_keys)
     }
 
-    /// When the next refresh is due.
+    /// The time at which the next refresh is due.
     #[cfg(test)]
     pub(super) fn due_at(&self) -> Monotonic {
         self.due_at
@@ -166,7 +166,7 @@ impl SeriesRefresh {
         };
     }
 
-    /// Whether this task runs its refresh.
+    /// True if this task runs its refresh.
     pub(super) fn is_running_as(&self, task: Id) -> bool {
         matches!(&self.state, RefreshState::Running(running) if running.0.id() == task)
     }

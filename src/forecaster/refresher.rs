@@ -21,8 +21,8 @@ use super::unit_change::{PastLevels, UnitChange, unit_change};
 use foretide_api::ports::{HistoryError, HistoryReader, QUERY_ANNOTATION};
 use foretide_base::{error::chain, fair_slots::Slot, machine::Machine};
 
-/// How much history an incremental forecaster gets once it has learned from all of it: a day to compare with, and two
-/// hours that are compared.
+/// Length of the history that an incremental forecaster gets once it has learned from all of it: a day to compare with,
+/// and two hours that are compared.
 const INCREMENTAL_HISTORY: SignedDuration = SignedDuration::from_hours(26);
 
 /// The forecaster of a series, and what it knows of the series from earlier refreshes.
@@ -37,9 +37,9 @@ pub(super) struct Refresher {
     /// The history beside the live total, if it is another amount.
     mismatch: Option<Comparison>,
     raw: RawValues,
-    /// Whether the forecaster could learn from queried raw values when it began.
+    /// True if the forecaster could learn from queried raw values when it began.
     learned_from_raw: bool,
-    /// When the forecaster had last learned the whole history, if it is incremental.
+    /// The time at which the forecaster had last learned the whole history, if it is incremental.
     fitted_at: Option<Timestamp>,
     /// The versions of the readers of its queries, when they were last read.
     versions: Vec<u64>,
@@ -49,11 +49,11 @@ pub(super) struct Refresher {
     levels: PastLevels,
     /// The highest value that ever passed the checks.
     highest_accepted: f64,
-    /// Rejected samples up to this time have been counted.
+    /// The time up to which rejected samples have been counted.
     checked_until: Timestamp,
 }
 
-/// Why a series could not be refreshed.
+/// Reasons why a series could not be refreshed.
 #[derive(Debug)]
 pub(super) enum RefreshError {
     /// The history allows no forecast.
@@ -68,7 +68,7 @@ pub(super) struct RefreshResult {
     /// The refresher, to be used again; absent if the forecaster panicked.
     pub(super) refresher: Option<Box<Refresher>>,
     pub(super) outcome: Result<Forecast, RefreshError>,
-    /// Why samples were rejected, each counted once.
+    /// The reasons why samples were rejected, each counted once.
     pub(super) rejected: Vec<Rejection>,
 }
 
@@ -110,7 +110,7 @@ impl Refresher {
         [&self.query].into_iter().chain(self.raw.query())
     }
 
-    /// Sets what the next refresh is made with: the members in which nothing runs, and the price of the namespace.
+    /// Sets the members in which nothing runs, and the price of the namespace, for the next refresh.
     ///
     /// A forecaster that began without raw values starts again once they can be queried: what it has learned from the
     /// values would take a week to wear off. Not before it is used again, so that its trade-offs stay known.
@@ -124,7 +124,7 @@ impl Refresher {
         }
     }
 
-    /// What each quantile would have cost and saved, as far as the forecaster measures it.
+    /// Cost and saving that each quantile would have had, as far as the forecaster measures them.
     pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
         self.forecaster.trade_offs()
     }
@@ -161,7 +161,7 @@ impl Refresher {
         samples
     }
 
-    /// Whether raw values are to be queried now.
+    /// True if raw values are to be queried now.
     pub(super) fn needs_raw(&self, now: Timestamp) -> bool {
         self.raw.is_due(now)
     }
@@ -204,8 +204,8 @@ impl Refresher {
     ) -> Result<Vec<Sample>, HistoryError> {
         self.keep_versions(self.query.versions(reader));
         let read = self.read_once(reader, histories, live, now).await;
-        // The tenant changed during the read: only a part of the history was asked for, and a new tenant needs all of it.
-        // A further change is seen next time.
+        // The tenant changed during the read: only a part of the history was asked for, and a new tenant needs all of
+        // it. A further change is seen next time.
         if self.keep_versions(self.query.versions(reader)) {
             return self.read_once(reader, histories, live, now).await;
         }
@@ -228,7 +228,7 @@ impl Refresher {
         values
     }
 
-    /// Starts over if the series may be those of another tenant; returns whether it did.
+    /// Starts over if the series may be those of another tenant; returns true if it did.
     fn keep_versions(&mut self, versions: Vec<u64>) -> bool {
         // The first read finds no versions, and has nothing to forget.
         let is_other = self.versions != versions && !self.versions.is_empty();
@@ -291,12 +291,12 @@ impl Refresher {
         })
     }
 
-    /// Whether its forecaster is to learn a whole history.
+    /// True if its forecaster is to learn a whole history.
     pub(super) fn is_learning(&self, now: Timestamp) -> bool {
         self.is_incremental() && !self.continues_at(now)
     }
 
-    /// Drops the samples that it needs no longer: a forecaster that learns has most of them in its own form.
+    /// Drops the samples that are no longer needed: a forecaster that learns has most of them in its own form.
     pub(super) fn drop_learned(&self, histories: &HistoryCache, now: Timestamp) {
         if let Some(since) = self.since(now) {
             for query in self.queries() {
@@ -311,7 +311,7 @@ impl Refresher {
         self.forecaster.bytes() + queries.sum::<usize>()
     }
 
-    /// Samples before this time are not needed: they lie before a change of unit, or the forecaster has learned from
+    /// Time before which samples are not needed: they lie before a change of unit, or the forecaster has learned from
     /// them. The later of the two times; `None` if the whole history is needed.
     fn since(&self, now: Timestamp) -> Option<Timestamp> {
         let continued_from = if self.continues_at(now) {
@@ -323,7 +323,7 @@ impl Refresher {
         continued_from.max(unit_changed_at)
     }
 
-    /// Whether a forecaster that has learned can go on from the short history of `now`.
+    /// True if a forecaster that has learned can go on from the short history of `now`.
     fn continues_at(&self, now: Timestamp) -> bool {
         self.fitted_at.is_some_and(|fitted_at| {
             let ago = now.duration_since(fitted_at);
@@ -365,7 +365,7 @@ impl Refresher {
         };
         self.levels.record(&series);
         let forecast = self.forecaster.forecast(&series, self.horizon);
-        // Of an idle series, too, it has learned all there is.
+        // From an idle series, too, the forecaster has learned all there is.
         let has_learned = matches!(forecast, Ok(_) | Err(ForecastError::ZeroSeries));
         if has_learned && self.is_incremental() {
             // The first fit decides; the next one adds to it.
@@ -390,13 +390,13 @@ impl Refresher {
     /// Replaces the forecaster by one that has learned nothing; the next refresh reads the whole history.
     fn renew_forecaster(&mut self) {
         self.fitted_at = None;
-        // It was built from the same settings before, so there is no error to handle.
+        // A forecaster was built from the same settings before, so there is no error to handle.
         if let Ok(forecaster) = self.algorithm.clone().build() {
             self.forecaster = forecaster;
         }
     }
 
-    /// Whether the forecaster keeps what it has learned from one refresh to the next.
+    /// True if the forecaster keeps what it has learned from one refresh to the next.
     fn is_incremental(&self) -> bool {
         matches!(self.algorithm, Algorithm::Auto(_))
     }
@@ -440,7 +440,7 @@ impl Refresher {
     }
 }
 
-/// Why there is no forecast from a history that is another amount than what is measured.
+/// The refusal of a forecast from a history that is another amount than what is measured.
 fn mismatched(found: Comparison, query: &RangeQuery) -> Refused {
     let Comparison { live, queried, .. } = found;
     let message = format!(
@@ -452,7 +452,7 @@ fn mismatched(found: Comparison, query: &RangeQuery) -> Refused {
     Refused::new(Reason::HistoryMismatch, message)
 }
 
-/// Why there is no forecast where the history could not be read.
+/// The reason why there is no forecast where the history could not be read.
 pub(super) fn unread_reason(error: &HistoryError) -> Reason {
     match error {
         // What has to be fixed at the server is named as for one cluster; otherwise the sum lacks a part.

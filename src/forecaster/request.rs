@@ -1,4 +1,4 @@
-//! What is to be forecast for one series, and everything that this is built from.
+//! The request of a forecast of one series, and everything that it is built from.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -36,23 +36,23 @@ pub(super) struct RequestInputs {
     rules: u64,
 }
 
-/// What is to be forecast for one series.
+/// Request of a forecast of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RefreshRequest {
     /// The query of its history, or one for each member of a fleet.
     pub(super) parts: Vec<QueryPart>,
-    /// Over how long its values are means.
+    /// The resolution of its values.
     pub(super) resolution: Resolution<Vec<QueryPart>>,
     /// The members in which nothing runs now.
     pub(super) idle: BTreeSet<Arc<str>>,
     pub(super) algorithm: Algorithm,
-    /// How far the forecast reaches beyond the history.
+    /// The time by which the forecast reaches beyond the history.
     pub(super) horizon: SignedDuration,
     /// The lead time and its origin; algorithms that use the lead time have it in their settings, too.
     pub(super) lead_time: LeadTime,
 }
 
-/// Why the query that the annotation of a metric has is refused, for each metric of an autoscaler, with the annotation.
+/// Refusals of the queries in the annotations of an autoscaler's metrics, each with its annotation.
 pub fn refused_queries<Q: DemandQueries>(
     queries: &Q,
     autoscaler: Autoscaler,
@@ -99,7 +99,7 @@ impl RequestInputs {
         }
     }
 
-    /// Whether the request is still the one that was built from `before`.
+    /// True if the request is still the one that was built from `before`.
     pub(super) fn are_those_of(&self, before: Option<&Self>) -> bool {
         // An object without a generation may have changed without a sign of it.
         self.generation.is_some() && before == Some(self)

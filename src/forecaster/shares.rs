@@ -9,12 +9,12 @@ use std::{
 /// A member whose demand is part of a fleet's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FleetMember {
-    /// Its name, which is the value of the cluster label of its series.
+    /// The name, which is the value of the cluster label of its series.
     pub name: Arc<str>,
     /// Name of the Prometheus endpoint that has its series, if its Secret names one.
     pub prometheus: Option<Arc<str>>,
-    /// Whether the hub sees no pods of the workload there: it does not exist or is scaled to zero. False while the
-    /// member is unreachable, because then its pods are unknown.
+    /// True if the hub sees no pods of the workload in the member: it does not exist or is scaled to zero. False while
+    /// the member is unreachable, because then its pods are unknown.
     pub idle: bool,
 }
 

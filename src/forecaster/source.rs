@@ -58,16 +58,16 @@ pub(super) struct SourceSeries<'a> {
 /// The pods whose demand a series measures.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SeriesScope {
-    /// All of them, in a single query.
+    /// All pods, in a single query.
     AllPods,
-    /// Those in some members, with a query for each.
+    /// The pods in some members, with a query for each.
     Members {
         /// The members that are added up.
         summed: Arc<[FleetMember]>,
         /// All members of the fleet: some may share a Prometheus endpoint.
         fleet: Arc<[FleetMember]>,
     },
-    /// Those in members that no sync has reported yet.
+    /// The pods in members that no sync has reported yet.
     Unknown,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn autoscalers<C: Cluster>(
 // === impl ForecastSource ===
 
 impl ForecastSource {
-    /// What an autoscaler asks for, if its spec is valid.
+    /// The source of an autoscaler, if its spec is valid.
     pub(super) fn of(autoscaler: Autoscaler, local: &Zone) -> Option<Self> {
         let (workload, fleet) = match &autoscaler {
             Autoscaler::Effective(ehpa) => (validation::workload(ehpa, local).ok()?, None),
@@ -109,7 +109,7 @@ impl ForecastSource {
         })
     }
 
-    /// Whether it was read from this version of an object: the store has a new `Arc` for an object that changed.
+    /// True if it was read from this version of an object: the store has a new `Arc` for an object that changed.
     pub(super) fn is_of(&self, autoscaler: &Autoscaler) -> bool {
         match (&self.autoscaler, autoscaler) {
             (Autoscaler::Effective(one), Autoscaler::Effective(other)) => Arc::ptr_eq(one, other),
@@ -126,7 +126,7 @@ impl ForecastSource {
         self.autoscaler.namespace()
     }
 
-    /// What one of its series claims of the memory, before it is measured.
+    /// The claim of one of its series on the memory, before it is measured.
     pub(super) fn claim<'a>(&'a self, key: &'a SeriesKey) -> Claim<'a> {
         Claim {
             namespace: self.namespace(),
@@ -152,7 +152,7 @@ impl ForecastSource {
             .unwrap_or_default()
     }
 
-    /// How far ahead the forecast is used.
+    /// Time ahead for which the forecast is used.
     pub(super) fn window(&self) -> SignedDuration {
         let prediction = self.workload.prediction.as_ref();
         prediction.map_or(SignedDuration::ZERO, |prediction| prediction.window)
@@ -262,7 +262,7 @@ impl ForecastSource {
         }
     }
 
-    /// Whether a query that the user wrote covers all of a series: not if the series is a member's own.
+    /// True if a query that the user wrote covers all of a series: not if the series is a member's own.
     pub(super) fn is_covered_by_written_query(&self, key: &SeriesKey) -> bool {
         key.uid == self.uid()
     }
@@ -271,7 +271,7 @@ impl ForecastSource {
 // === impl SeriesScope ===
 
 impl SeriesScope {
-    /// Its queries: one for all pods, or one for each member of a sum.
+    /// The queries: one for all pods, or one for each member of a sum.
     ///
     /// # Errors
     /// The members are unknown, or there are none; those of the queries.
@@ -322,7 +322,7 @@ impl SeriesScope {
     }
 }
 
-/// Whether the member names an endpoint that no other member of the fleet names.
+/// True if the member names an endpoint that no other member of the fleet names.
 fn has_own_endpoint(member: &FleetMember, fleet: &[FleetMember]) -> bool {
     let mut others = fleet.iter().filter(|other| other.name != member.name);
     member.prometheus.is_some() && others.all(|other| other.prometheus != member.prometheus)

@@ -10,18 +10,18 @@ use jiff::{SignedDuration, Timestamp};
 
 /// The factors between units: decimal and binary prefixes, and minutes to seconds.
 const FACTORS: [f64; 5] = [60.0, 1000.0, 1024.0, 1e6, 1e9];
-/// How far a step may be from its factor.
+/// Largest relative distance of a step from its factor.
 const STEP_TOLERANCE: f64 = 0.20;
-/// How far the ratio to the same time of the day before may be from the factor: days differ.
+/// Largest factor between the ratio to the same time of the day before and the factor of the step: days differ.
 const DAY_TOLERANCE: f64 = 2.0;
-/// How far apart levels may be and still count as the same: load varies by less within a day, units differ by more.
+/// Largest factor between levels that count as the same: load varies by less within a day, units differ by more.
 const LEVEL_TOLERANCE: f64 = 4.0;
-/// How long the new level must last.
+/// Time that the new level must last.
 const SETTLE: SignedDuration = SignedDuration::from_mins(30);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// The fewest samples whose median is compared.
 const MIN_SAMPLES: usize = 3;
-/// A smaller step between two samples is not examined: it is below the least factor with its tolerance.
+/// Factor up to which a step between two samples is not examined: it is below the least factor with its tolerance.
 const MIN_STEP: f64 = 30.0;
 
 /// A change of unit.
@@ -29,7 +29,7 @@ const MIN_STEP: f64 = 30.0;
 pub(super) struct UnitChange {
     /// The first sample in the new unit.
     pub at: Timestamp,
-    /// How many times larger numbers have become; below one they are smaller.
+    /// The factor by which numbers have become larger; below one they are smaller.
     pub factor: f64,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct UnitChange {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PastLevels(BTreeMap<i32, Timestamp>);
 
-/// How long a level is kept: four weeks, for load that comes once a month.
+/// Time for which a level is kept: four weeks, for load that comes once a month.
 const RECORDED: SignedDuration = SignedDuration::from_hours(28 * 24);
 
 // === impl PastLevels ===
@@ -62,7 +62,7 @@ impl PastLevels {
             .retain(|_, last| end.duration_since(*last) <= RECORDED);
     }
 
-    /// Whether a level was recorded whose power of two is this one's or next to it.
+    /// True if a level was recorded whose power of two is this one's or next to it.
     fn contains(&self, level: f64) -> bool {
         let octave = octave(level);
         self.0.range(octave - 1..=octave + 1).next().is_some()
@@ -82,7 +82,7 @@ fn levels(values: &[f64], window: usize) -> impl Iterator<Item = Option<f64>> {
     values.chunks_exact(window).map(median)
 }
 
-/// How many samples make half an hour, and how many a day.
+/// Numbers of samples that make half an hour, and a day.
 fn sample_counts(series: &Series) -> Option<(usize, usize)> {
     let step = series.step();
     let count = |span: SignedDuration| {
@@ -131,7 +131,7 @@ pub(super) fn unit_change(series: &Series, past: &PastLevels) -> Option<UnitChan
     })
 }
 
-/// Whether the value at `at` is far from the one before it.
+/// True if the value at `at` is far from the one before it.
 fn is_step(values: &[f64], at: usize) -> bool {
     let Some(value) = values.get(at).copied().filter(|value| !value.is_nan()) else {
         return false;

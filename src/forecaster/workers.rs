@@ -22,19 +22,19 @@ use foretide_base::{
     shared_map::SharedMap,
 };
 
-/// How many series query the same servers at once, and as many more whose queries are slow: four of one namespace, and
-/// one that is kept for another. A Prometheus runs 20 queries at once by default. Each series keeps its slot until its
-/// forecast is computed, so that histories do not pile up in memory.
+/// Number of series that query the same servers at once, and as many more whose queries are slow: four of one
+/// namespace, and one that is kept for another. A Prometheus runs 20 queries at once by default. Each series keeps its
+/// slot until its forecast is computed, so that histories do not pile up in memory.
 const CONCURRENT_QUERIES: usize = 5;
-/// How many sets of servers are known at once.
+/// Maximum number of sets of servers that are known at once.
 const MAX_KNOWN: usize = 64;
-/// How many forecasts are computed at once: four of one namespace, and one that is kept for another.
+/// Number of forecasts that are computed at once: four of one namespace, and one that is kept for another.
 const CONCURRENT_COMPUTATIONS: usize = 5;
-/// How many forecasters learn a whole history at once: one of one namespace, and one of another. Each takes some ten
-/// times the memory that it keeps.
+/// Number of forecasters that learn a whole history at once: one of one namespace, and one of another. Each takes some
+/// ten times the memory that it keeps.
 const CONCURRENT_LEARNING: usize = 2;
 
-/// What all refreshes share.
+/// State that all refreshes share.
 #[derive(Debug)]
 pub(super) struct Workers<H, Q> {
     pub(super) source: Option<HistorySource<H, Q>>,

@@ -15,7 +15,7 @@ use crate::clock::Monotonic;
 
 /// Timeouts in a row that open a circuit.
 pub const FAILURES: u32 = 5;
-/// How long a circuit stays open before the next attempt.
+/// Time for which a circuit stays open before the next attempt.
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
 /// The circuit of one server.
@@ -45,7 +45,7 @@ impl Breaker {
         }
     }
 
-    /// Admits a request that is sent now.
+    /// Permits a request now, or returns the time until the next attempt.
     ///
     /// # Errors
     /// The time until the next attempt, while the circuit is open.
@@ -68,7 +68,7 @@ impl Breaker {
             _ if answered => Self::Closed(0),
             Self::Closed(before) if before.saturating_add(1) < FAILURES => Self::Closed(before + 1),
             Self::Closed(_) | Self::HalfOpen(_) => Self::Open(now + OPEN_FOR),
-            // One that was sent before the circuit opened.
+            // A request that was sent before the circuit opened.
             Self::Open(until) => Self::Open(until),
         };
     }
@@ -80,7 +80,7 @@ impl Breaker {
         }
     }
 
-    /// Whether requests are refused.
+    /// True if requests are refused.
     #[must_use]
     pub fn is_open(self) -> bool {
         !matches!(self, Self::Closed(_))

@@ -1,13 +1,14 @@
-//! Circuits of a metrics API or of a Prometheus: while one is open, the reads of one namespace, or of all, fail at once.
+//! Circuits of a metrics API or of a Prometheus: while one is open, the reads of one namespace, or of all, fail at
+//! once.
 //!
-//! An expensive query of one namespace may hang while the server answers all other namespaces. Each namespace therefore has
-//! its own circuit. The shared circuit opens after [`FAILURES`] timeouts in a row if they belong to [`NAMESPACES`]
+//! An expensive query of one namespace may hang while the server answers all other namespaces. Each namespace therefore
+//! has its own circuit. The shared circuit opens after [`FAILURES`] timeouts in a row if they belong to [`NAMESPACES`]
 //! namespaces, or one belongs to a request about no namespace, and if the server answered no request while they waited.
 //!
-//! While the shared circuit is open, one request at a time is the attempt that may close it. A namespace whose last request
-//! was answered, or that is unknown, may make the attempt at once, and any other after the pause of its [`Breaker`]. No
-//! namespace makes two attempts within [`ATTEMPT_INTERVAL`], so that one whose requests hang does not keep the circuit open
-//! for the others.
+//! While the shared circuit is open, one request at a time is the attempt that may close it. A namespace whose last
+//! request was answered, or that is unknown, may make the attempt at once, and any other after the pause of its
+//! [`Breaker`]. No namespace makes two attempts within [`ATTEMPT_INTERVAL`], so that one whose requests hang does not
+//! keep the circuit open for the others.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,26 +17,27 @@ use crate::{
     clock::Monotonic,
 };
 
-/// How many namespaces must time out before the shared circuit opens.
+/// Number of namespaces that must time out before the shared circuit opens.
 const NAMESPACES: usize = 3;
-/// The least time between two attempts of a namespace for the shared circuit. It is long enough for every other namespace
-/// to sync once: the sum of
+/// The least time between two attempts of a namespace for the shared circuit. It is long enough for every other
+/// namespace to sync once: the sum of
 ///
-/// - 5 s, the timeout of a read of metrics (`leadership::WRITE_TIME`, which `api_server::client` uses for all requests; a
-///   Prometheus has 10 s),
+/// - 5 s, the timeout of a read of metrics (`leadership::WRITE_TIME`, which `api_server::client` uses for all requests;
+///   a Prometheus has 10 s),
 /// - 5 s, the pause after it (`OPEN_FOR` of [`Breaker`]),
 /// - 15 s, the default of `--sync-period` (`config::args`).
 const ATTEMPT_INTERVAL: Duration = Duration::from_secs(5 + 5 + 15);
-/// How long a timeout is remembered if no request follows it.
+/// Time for which a timeout is remembered if no request follows it.
 const REMEMBERED: Duration = Duration::from_mins(2);
-/// How many namespaces are remembered at most.
+/// Maximum number of namespaces that are remembered.
 const MAX_REMEMBERED: usize = 256;
 
 /// The circuits of one API.
 #[derive(Debug, Default)]
 pub struct Circuits {
     all: Breaker,
-    /// The namespaces with timeouts since the last answer, up to [`NAMESPACES`]; none stands for requests about no namespace.
+    /// The namespaces with timeouts since the last answer, up to [`NAMESPACES`]; none stands for requests about no
+    /// namespace.
     silent: Vec<Option<String>>,
     /// The last answer.
     answered: Option<Monotonic>,
@@ -49,7 +51,7 @@ pub struct Circuits {
 #[derive(Debug)]
 struct Unanswered {
     own: Breaker,
-    /// When it last made the attempt for the shared circuit.
+    /// The time of the last attempt for the shared circuit.
     attempted: Option<Monotonic>,
     changed: Monotonic,
 }
@@ -57,7 +59,7 @@ struct Unanswered {
 /// A circuit that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Open {
-    /// Whether it is the circuit of the namespace, rather than the shared one.
+    /// True if it is the circuit of the namespace, rather than the shared one.
     pub is_of_namespace: bool,
     /// The time until the next attempt.
     pub retry_in: Duration,
@@ -66,7 +68,7 @@ pub struct Open {
 // === impl Circuits ===
 
 impl Circuits {
-    /// Admits a request that is sent now. One that is admitted while a circuit is open is the attempt, and must be sent.
+    /// Permits a request now. A request that is admitted while a circuit is open is the attempt, and must be sent.
     ///
     /// # Errors
     /// The circuit of the namespace or the shared one is open.
@@ -86,7 +88,7 @@ impl Circuits {
         Ok(())
     }
 
-    /// Admits a request that is sent later, and does not become the attempt.
+    /// Permits a request that is sent later and does not become the attempt, unlike with [`Circuits::admit`].
     ///
     /// # Errors
     /// As [`Circuits::admit`].
@@ -102,7 +104,8 @@ impl Circuits {
         if let Some(known) = known {
             known.own.check(now).map_err(refused(true))?;
         } else if namespace.is_some() && matches!(self.all, Breaker::Open(_)) {
-            // Its last request was answered, or it is unknown: it may make the attempt before the pause ends.
+            // The last request of the namespace was answered, or it is unknown: it may make the attempt before the
+            // pause ends.
             return Ok(());
         }
         self.all.check(now).map_err(refused(false))?;
@@ -119,7 +122,7 @@ impl Circuits {
         self.silent.clear();
         self.answered = Some(now);
         self.timed_out = None;
-        // Only that of the namespace: another one may have a query that hangs while the server answers this one.
+        // Only the circuit of the namespace: another one may have a query that hangs while the server answers this one.
         namespace.map(|namespace| self.namespaces.remove(namespace));
     }
 
@@ -154,7 +157,7 @@ impl Circuits {
         }
     }
 
-    /// Whether the API has not responded to [`FAILURES`] requests in a row, even if all belong to one namespace.
+    /// True if the API has not responded to [`FAILURES`] requests in a row, even if all belong to one namespace.
     #[must_use]
     pub fn is_hanging(&self, now: Monotonic) -> bool {
         let failed = match self.all {
@@ -164,7 +167,7 @@ impl Circuits {
         failed && self.timed_out.is_some_and(|at| is_recent(at, now))
     }
 
-    /// Whether no timeout is remembered any more.
+    /// True if no timeout is remembered any more.
     #[must_use]
     pub fn is_forgettable(&self, now: Monotonic) -> bool {
         let mut changes = self.namespaces.values().map(|known| known.changed);
@@ -219,7 +222,7 @@ mod tests {
     }
 
     impl Circuits {
-        /// As many requests of each namespace as given, sent at one second, time out at another.
+        /// Lets as many requests of each namespace as given, sent at one second, time out at another.
         fn time_out(&mut self, requests: &[(Option<&str>, u32)], sent: u64, now: u64) {
             for (namespace, count) in requests {
                 for _request in 0..*count {
@@ -228,7 +231,7 @@ mod tests {
             }
         }
 
-        /// Opened for all at second 5 by three namespaces.
+        /// Circuits that three namespaces opened for all at second 5.
         fn opened() -> Self {
             let mut circuits = Self::default();
             let requests = [(Some("a"), 2), (Some("b"), 2), (Some("c"), 1)];

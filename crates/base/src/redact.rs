@@ -77,12 +77,13 @@ impl Redactor {
         })
     }
 
-    /// Whether a word contains a credential or a recognizable part of one.
+    /// True if a word contains a credential or a recognizable part of one.
     fn is_credential(&self, word: &str) -> bool {
         let is_web_token = word.len() >= WEB_TOKEN_MIN && word.contains(WEB_TOKEN);
         let parts = || word.as_bytes().windows(PART_MIN);
         let contains_part_of = |secret: &String| match secret.len() {
-            // Ordinary words may contain a secret this short by chance. It is found in `password=SECRET`, which is one word.
+            // Ordinary words may contain a secret this short by chance. It is found in `password=SECRET`, which is one
+            // word.
             ..PART_MIN => word.split('=').any(|part| part == secret),
             _ => parts().any(|part| secret.as_bytes().windows(PART_MIN).any(|own| own == part)),
         };
@@ -97,7 +98,7 @@ pub fn truncate(message: &str) -> &str {
     end.map_or(message, |(end, _)| message.get(..end).unwrap_or_default())
 }
 
-/// Whether a token may contain a character (RFC 6750, `b64token`).
+/// True if a token may contain a character (RFC 6750, `b64token`).
 fn is_credential_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-._~+/=".contains(c)
 }

@@ -1,11 +1,12 @@
-//! Limits of the requests in flight for each dependency: a request does not wait for those that hang at another dependency.
+//! Limits of the requests in flight for each dependency: a request does not wait for those that hang at another
+//! dependency.
 //!
-//! One API server forwards requests to many dependencies: aggregated APIs, webhooks, storage. Slots are therefore counted
-//! separately for reads and writes of each API group, so that metrics, the scales of each kind, HPAs, statuses and events
-//! have separate slots. Within a group each namespace has a limited number of slots. After a timeout a namespace has a
-//! single one, until one of its requests is answered. A namespace may have fast requests beside those that hang; an answer
-//! therefore does not end the penalty of a timeout: the slot stays in use for as long again as its request waited. Reads of
-//! a metrics API that does not answer fail at once ([`Circuits`]).
+//! One API server forwards requests to many dependencies: aggregated APIs, webhooks, storage. Slots are therefore
+//! counted separately for reads and writes of each API group, so that metrics, the scales of each kind, HPAs, statuses
+//! and events have separate slots. Within a group each namespace has a limited number of slots. After a timeout a
+//! namespace has a single one, until one of its requests is answered. A namespace may have fast requests beside those
+//! that hang; an answer therefore does not end the penalty of a timeout: the slot stays in use for as long again as its
+//! request waited. Reads of a metrics API that does not answer fail at once ([`Circuits`]).
 
 use std::{
     sync::{
@@ -30,11 +31,12 @@ use foretide_base::{
 
 /// The most slots of one namespace in a group.
 const NAMESPACE_SLOTS: usize = 8;
-/// How long a request must have waited for its answer before its cancellation counts as a timeout.
+/// Time that a request must have waited for its answer before its cancellation counts as a timeout.
 const COUNTS_AS_TIMEOUT_AFTER: Duration = Duration::from_secs(1);
 /// The longest penalty. The deadline of a request is shorter, but a suspended machine may measure more.
 const MAX_PENALTY: Duration = Duration::from_secs(10);
-/// How many groups, and namespaces of a group, are remembered. Both come from objects that users write.
+/// Maximum number of groups, and of namespaces of a group, that are remembered. Both come from objects that users
+/// write.
 const MAX_KNOWN: usize = 256;
 
 /// The API group that answers a request, separately for reads and writes.
@@ -58,7 +60,7 @@ pub(super) struct Budgets {
 #[derive(Debug)]
 struct Budget {
     slots: Arc<Semaphore>,
-    /// Only for reads of a metrics API.
+    /// Circuits, for reads of a metrics API only.
     circuits: Option<Mutex<Circuits>>,
     namespaces: SharedMap<String, NamespaceBudget>,
     clock: Clock,
@@ -71,7 +73,7 @@ struct NamespaceBudget {
     /// The only slot while requests of the namespace time out.
     single: Arc<Semaphore>,
     times_out: AtomicBool,
-    /// How many more slots may have a penalty: all but one.
+    /// Permits for penalties, for all slots but one.
     penalties: Arc<Semaphore>,
     /// Acquired by the slot whose penalty runs; penalties run one after the other.
     running_penalty: Semaphore,
@@ -82,7 +84,7 @@ struct NamespaceBudget {
 pub(super) struct Slot {
     budget: Arc<Budget>,
     namespace: Option<NamespaceSlot>,
-    /// When the request was sent; none after its outcome is recorded.
+    /// The time at which the request was sent; none after its outcome is recorded.
     since: Option<Monotonic>,
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -96,7 +98,7 @@ struct NamespaceSlot {
     _single: Option<OwnedSemaphorePermit>,
 }
 
-/// Whether an aggregated API answers requests to this path, rather than the API server itself.
+/// True if an aggregated API answers requests to this path, rather than the API server itself.
 pub(super) fn is_aggregated(path: &str) -> bool {
     Dependency::of(path, false).0.is_aggregated()
 }
@@ -119,12 +121,12 @@ impl Dependency {
         (Self { group, writes }, namespace)
     }
 
-    /// Whether requests may fail at once: only reads of metrics, because a decision does not require them.
+    /// True if requests may fail at once: only reads of metrics, because a decision does not require them.
     fn has_circuit(&self) -> bool {
         !self.writes && self.is_aggregated()
     }
 
-    /// Whether an aggregated API answers: a metrics server or a metric adapter.
+    /// True if an aggregated API answers: a metrics server or a metric adapter.
     fn is_aggregated(&self) -> bool {
         self.group.ends_with("metrics.k8s.io")
     }
@@ -268,7 +270,7 @@ impl NamespaceBudget {
         }
     }
 
-    /// Whether its last request was answered. A slot with a penalty keeps the namespace in the map.
+    /// True if the last request of the namespace was answered. A slot with a penalty keeps the namespace in the map.
     fn is_like_new(&self) -> bool {
         !self.times_out.load(Ordering::Relaxed)
     }
@@ -335,8 +337,8 @@ impl Slot {
     }
 }
 
-/// A request that its caller canceled counts as a timeout if the server had time to answer: the deadline of a caller may be
-/// shorter than that of the request.
+/// A request that its caller canceled counts as a timeout if the server had time to answer: the deadline of a caller
+/// may be shorter than that of the request.
 impl Drop for Slot {
     fn drop(&mut self) {
         let Some(sent) = self.since.take() else {
@@ -476,7 +478,8 @@ mod tests {
         assert_eq!(budgets.open_circuits(), Vec::<String>::new());
     }
 
-    /// As many requests to this path as a namespace may send at once, which have waited for five seconds.
+    /// The slots of as many requests to this path as a namespace may send at once, after they have waited for five
+    /// seconds.
     async fn waiting(budgets: &Budgets, path: &str) -> Vec<Slot> {
         let mut slots = Vec::new();
         for _request in 0..NAMESPACE_SLOTS {
@@ -492,7 +495,7 @@ mod tests {
         }
     }
 
-    /// How many requests to this path can be sent at once.
+    /// Number of requests to this path that can be sent at once.
     async fn free(budgets: &Budgets, path: &str) -> usize {
         let mut slots = Vec::new();
         while let Ok(slot) = budgets.slot(path, false, Duration::ZERO).await {

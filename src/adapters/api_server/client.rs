@@ -30,10 +30,10 @@ use super::{
 use foretide_api::ports::ClusterError;
 use foretide_base::{clock::Clock, leadership, machine::Machine, redact::Redactor};
 
-/// How long the server keeps one watch open before it must be renewed. A kind without changes sends nothing but the end
-/// of its watch, so this is half of the age at which a store counts as stale.
+/// Time for which the server keeps one watch open before it must be renewed. A kind without changes sends nothing but
+/// the end of its watch, so this is half of the age at which a store counts as stale.
 pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(25);
-/// How much longer than [`WATCH_TIMEOUT`] a silent watch counts as alive.
+/// Time beyond [`WATCH_TIMEOUT`] for which a silent watch counts as alive.
 pub(in crate::adapters) const WATCH_MARGIN: Duration = Duration::from_secs(5);
 
 // Shorter than the deadline of a request, so that a retry still fits.
@@ -57,15 +57,15 @@ pub struct Connection {
     pub(in crate::adapters) cluster: Arc<str>,
 }
 
-/// Why there is no connection to an API server.
+/// Reasons why there is no connection to an API server.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig file cannot be read, or has no such context.
     #[error("cannot use kubeconfig {file}")]
     Kubeconfig {
-        /// The file, or where it was looked for.
+        /// The file, or the places where it was looked for.
         file: String,
-        /// What is wrong with it.
+        /// The problem with it.
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
@@ -85,7 +85,7 @@ pub enum ConnectError {
 pub(in crate::adapters) struct Limits {
     /// Total time of one request, its retries included.
     pub(in crate::adapters) deadline: Duration,
-    /// How long a request may wait for a slot before its deadline starts.
+    /// Time for which a request may wait for a slot before its deadline starts.
     pub(in crate::adapters) queue: Duration,
     /// Maximum number of retries of a read after transient failures.
     pub(in crate::adapters) retries: u32,
@@ -102,7 +102,7 @@ pub(in crate::adapters) struct Calls {
     writer: Client,
     budgets: Budgets,
     refusals: Refusals,
-    /// Of all requests of the connection: the renewals of the lease measure it when nothing else is written.
+    /// The skew by all requests of the connection: the renewals of the lease measure it when nothing else is written.
     skew: Arc<ClockSkew>,
     limits: Limits,
     gate: WriteGate,
@@ -110,7 +110,7 @@ pub(in crate::adapters) struct Calls {
     machine: Machine,
 }
 
-/// How long one request may take, and how often it is repeated in this time.
+/// Deadline of one request, and the number of repetitions until then.
 #[derive(Debug, Clone, Copy)]
 struct Attempts {
     deadline: Duration,
@@ -292,7 +292,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits of the requests about a lease. They have slots of their own, and a failed one is repeated by the election.
+    /// Limits of the requests about a lease. They have slots of their own, and a failed one is repeated by the
+    /// election.
     pub(in crate::adapters) fn for_lease(deadline: Duration) -> Self {
         Self {
             deadline,
@@ -312,7 +313,7 @@ impl Calls {
         Connection::over(client).calls_within(limits, WriteGate::default())
     }
 
-    /// As if the API server had dated a response so.
+    /// Measures the skew as if the API server had dated a response with `date`.
     #[cfg(test)]
     pub(in crate::adapters) fn date(&self, date: &'static str) {
         let headers = http::HeaderMap::from_iter([(header::DATE, HeaderValue::from_static(date))]);
@@ -324,7 +325,7 @@ impl Calls {
         self.budgets.open_circuits()
     }
 
-    /// How far the server's clock is ahead of ours, in whole seconds.
+    /// Lead of the server's clock over ours, in whole seconds.
     pub(in crate::adapters) fn clock_skew(&self) -> SignedDuration {
         self.skew.at(self.clock().reading())
     }
@@ -357,7 +358,7 @@ impl Calls {
         self.read_text_within(url, response::RESPONSE_MAX).await
     }
 
-    /// GETs a text of at most so many bytes.
+    /// GETs a text of at most `max_bytes` bytes.
     async fn read_text_within(&self, url: &str, max_bytes: usize) -> Result<String, CallError> {
         let request = request(Method::GET, url, None, Vec::new())?;
         let slot = self.budgets.slot(url, false, self.limits.queue).await?;

@@ -1,4 +1,4 @@
-//! Which kinds the API server serves, under which path, and which of them have a scale subresource.
+//! Discovery of the kinds that the API server serves, of their paths, and of their scale subresources.
 //!
 //! The resource list of a group and version is fetched when a kind of it is first looked up. It is cached for ten
 //! minutes for the kinds it has, and for 30 s for those it lacks: a mistyped kind costs few requests, and a CRD that
@@ -18,11 +18,11 @@ use super::{client::Calls, error::CallError, resource};
 use foretide_api::ports::ClusterError;
 use foretide_base::clock::Monotonic;
 
-/// How long a list is used for a kind that it has.
+/// Time for which a list is used for a kind that it has.
 const MAX_AGE: Duration = Duration::from_mins(10);
-/// How many lists are kept; the one used longest ago is dropped before another is added. Users write apiVersions.
+/// Maximum number of lists; the one used longest ago is dropped before another is added. Users write apiVersions.
 const MAX_LISTS: usize = 128;
-/// How long a list, or a failure to fetch it, is used for a kind that it lacks.
+/// Time for which a list, or a failure to fetch it, is used for a kind that it lacks.
 const MAX_AGE_MISSING: Duration = Duration::from_secs(30);
 
 /// One kind of one group and version.
@@ -32,9 +32,9 @@ pub(in crate::adapters) struct ApiKind {
     pub(in crate::adapters) kind: String,
     /// Path segment of its collection.
     pub(in crate::adapters) plural: String,
-    /// Whether its objects live in namespaces.
+    /// True if its objects live in namespaces.
     pub(in crate::adapters) namespaced: bool,
-    /// Whether it has a scale subresource.
+    /// True if it has a scale subresource.
     pub(in crate::adapters) has_scale: bool,
 }
 
@@ -47,7 +47,7 @@ pub(in crate::adapters) struct Discovery {
 /// The lists that were used last.
 #[derive(Default)]
 struct Lists {
-    /// By `apiVersion`: the list, and its turn of use.
+    /// Lists with their turns of use, by `apiVersion`.
     by_version: BTreeMap<String, (Arc<List>, u64)>,
     turn: u64,
 }
@@ -192,7 +192,7 @@ impl Lists {
 // === impl CachedList ===
 
 impl CachedList {
-    /// Whether the list is new enough to look up `kind`.
+    /// True if the list is new enough to look up `kind`.
     fn is_current(&self, kind: &str, now: Monotonic) -> bool {
         let age = now.since(self.fetched);
         let has = self

@@ -1,4 +1,4 @@
-//! Why one request failed.
+//! Errors of single requests.
 //!
 //! A [`CallError`] does not know which object the request was about: [`CallError::about`] adds the object and converts
 //! to the port's error. A failure without an HTTP status is never "not found": the object may exist.
@@ -12,7 +12,7 @@ use foretide_base::{
     redact::{Redactor, truncate},
 };
 
-/// Why one request failed.
+/// Reasons why one request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(in crate::adapters) enum CallError {
     /// The server responded with an error status.
@@ -22,7 +22,7 @@ pub(in crate::adapters) enum CallError {
         code: u16,
         /// The server's message.
         message: String,
-        /// How long the server asks to wait before the next request.
+        /// Pause that the server asks for before the next request.
         retry_after: Option<Duration>,
     },
     /// The deadline passed.
@@ -31,20 +31,20 @@ pub(in crate::adapters) enum CallError {
     /// All slots were in use.
     #[error("timed out after {queue:?} waiting for a request slot of {dependency}")]
     NoSlot {
-        /// The API group, or what else answers the request.
+        /// Name of the API that answers the request.
         dependency: String,
-        /// How long a request waits for a slot.
+        /// Time for which a request waits for a slot.
         queue: Duration,
     },
-    /// What answers the request hangs; it was not sent.
+    /// The API that answers the request hangs; the request was not sent.
     #[error(
         "{dependency} has not responded to {} requests in a row; next attempt in {retry_in:.0?}",
         breaker::FAILURES
     )]
     CircuitOpen {
-        /// The API group; with the namespace, if it is not answered only there.
+        /// Name of the API, with the namespace if only its requests are not answered.
         dependency: String,
-        /// How long until the next attempt.
+        /// Time until the next attempt.
         retry_in: Duration,
     },
     /// The write gate is closed.
@@ -112,7 +112,7 @@ impl CallError {
         }
     }
 
-    /// How long the server asks to wait before the next request (`Retry-After`).
+    /// Pause that the server asks for before the next request (`Retry-After`).
     pub(in crate::adapters) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -143,7 +143,7 @@ impl CallError {
         }
     }
 
-    /// Whether the same request may succeed a moment later.
+    /// True if the same request may succeed a moment later.
     pub(in crate::adapters) fn is_transient(&self) -> bool {
         match self {
             Self::Status { code, .. } => matches!(code, 429 | 502 | 503 | 504),
@@ -162,7 +162,7 @@ impl CallError {
         matches!(self, Self::Status { code: found, .. } if *found == code)
     }
 
-    /// Whether the object may not be read, or is not there (403, 404).
+    /// True if the object may not be read, or is not there (403, 404).
     pub(in crate::adapters) fn is_forbidden_or_not_found(&self) -> bool {
         self.is_status(403) || self.is_status(404)
     }

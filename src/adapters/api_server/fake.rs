@@ -25,9 +25,9 @@ use tokio::sync::watch;
 pub(in crate::adapters) struct Sent {
     /// Method, path and query.
     pub(in crate::adapters) line: String,
-    /// Its content type, if it has a body.
+    /// The content type, if there is a body.
     pub(in crate::adapters) content_type: Option<String>,
-    /// Its body; null without one.
+    /// The body; null without one.
     pub(in crate::adapters) body: Value,
 }
 
@@ -39,7 +39,7 @@ pub(in crate::adapters) enum Reply {
     Dated(Value, &'static str),
     /// An error status, as a `Status` object.
     Fail(u16, &'static str),
-    /// As [`Reply::Fail`], with this `Retry-After`.
+    /// An error status with this `Retry-After`.
     FailUntil(u16, &'static str),
     /// A stream of watch events, then its end.
     Events(Vec<Value>),

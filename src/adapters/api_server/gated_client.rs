@@ -57,7 +57,8 @@ struct GatedStream<S> {
 impl<S> GatedStream<S> {
     fn check(&self) -> io::Result<()> {
         let gate = self.gate.get();
-        // Zero: that there is time for the whole write was checked when it began. Now only a right that has ended counts.
+        // Zero: that there is time for the whole write was checked when it began. Now only a right that has ended
+        // counts.
         let admitted = gate.map_or(Ok(Duration::ZERO), |gate| gate.admit(Duration::ZERO));
         admitted.map(drop).map_err(io::Error::other)
     }

@@ -21,7 +21,7 @@ pub(super) fn client(config: Config, machine: &Machine) -> kube::Result<Client> 
     if !machine.is_simulated() {
         return Client::try_from(config);
     }
-    // Its connections stay in memory, so nothing is encrypted, whatever the scheme of an address is.
+    // Simulated connections stay in memory, so nothing is encrypted, whatever the scheme of an address is.
     let mut connector = TimeoutConnector::new(machine.connector(config.connect_timeout));
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
@@ -39,7 +39,7 @@ where
 {
     let mut http = Builder::new(TokioExecutor::new());
     if machine.is_simulated() {
-        // Without it, the age of idle connections is measured by the clock of the system.
+        // Without this timer, the age of idle connections is measured by the clock of the system.
         http.pool_timer(TokioTimer::new());
     }
     let service = ServiceBuilder::new()

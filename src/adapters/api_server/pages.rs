@@ -1,13 +1,13 @@
-//! The pages of a list: how many objects each asks for, and how many are read at a time.
+//! The pages of a list: the number of objects that each asks for, and the number of pages that are read at a time.
 //!
 //! ```text
 //! 64 objects ──► too long ──► 16 ──► read: 250 KiB per object ──► 8 ──► ... ──► small ones ──► 16 ──► ... ──► 500
 //! ```
 //!
-//! Objects differ in size: 500 pods are some 4 MiB, 500 objects with large annotations more than 100 MiB, for which a server
-//! takes longer than is waited. A page that is too long is asked for again in a smaller one, with the same continue token,
-//! down to one object. Pages that were read say how large the objects are, and the next one asks for as many as fit into
-//! [`PAGE_TARGET`].
+//! Objects differ in size: 500 pods are some 4 MiB, 500 objects with large annotations more than 100 MiB, for which a
+//! server takes longer than is waited. A page that is too long is asked for again in a smaller one, with the same
+//! continue token, down to one object. Pages that were read say how large the objects are, and the next one asks for as
+//! many as fit into [`PAGE_TARGET`].
 
 use std::sync::Arc;
 
@@ -31,15 +31,15 @@ const SINGLE_MAX: usize = 32 << 20;
 const LIST_MAX: usize = 250_000;
 /// Maximum number of pages without an object: a faulty server may send a list without end.
 const EMPTY_PAGES_MAX: u32 = 100;
-/// How many pages of members are read at a time.
+/// Number of pages of members that are read at a time.
 const TURNS: usize = 4;
-/// How many pages of the hub are read at a time.
+/// Number of pages of the hub that are read at a time.
 const HUB_TURNS: usize = 2;
 
-/// How far a list has been read.
+/// Progress of reading a list.
 #[derive(Debug)]
 pub(in crate::adapters) struct Pages {
-    /// How many objects the next page asks for.
+    /// The number of objects that the next page asks for.
     limit: usize,
     /// The continue token of the next page; none for the first.
     next: Option<String>,
@@ -49,17 +49,17 @@ pub(in crate::adapters) struct Pages {
     without_objects: u32,
 }
 
-/// The right to read a page of a list, which bounds the memory of pages: [`HUB_TURNS`] at a time for the hub, one for each
-/// member, and [`TURNS`] for all members together. Members never wait for the hub, nor the hub for them.
+/// The right to read a page of a list, which bounds the memory of pages: [`HUB_TURNS`] at a time for the hub, one for
+/// each member, and [`TURNS`] for all members together. Members never wait for the hub, nor the hub for them.
 #[derive(Debug, Clone)]
 pub(in crate::adapters) struct PageTurns {
     of_cluster: Arc<Semaphore>,
-    /// Those of all members; the hub takes none of them.
+    /// The turns of all members; the hub takes none of them.
     of_members: Arc<Semaphore>,
     is_member: bool,
 }
 
-/// A page is being read.
+/// A turn in use, while a page is being read.
 #[derive(Debug)]
 pub(in crate::adapters) struct PageTurn(
     #[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2],
@@ -68,7 +68,7 @@ pub(in crate::adapters) struct PageTurn(
 #[derive(Deserialize)]
 struct Page<'a> {
     metadata: PageMeta,
-    /// As text, so that one object at a time is decoded.
+    /// Objects as text, so that one at a time is decoded.
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }
@@ -84,7 +84,7 @@ struct PageMeta {
 // === impl Pages ===
 
 impl Default for Pages {
-    /// Nothing has been read.
+    /// The state before the first page.
     fn default() -> Self {
         Self {
             limit: OBJECTS_FIRST,
@@ -97,7 +97,8 @@ impl Default for Pages {
 }
 
 impl Pages {
-    /// Nothing has been read, after so many lists in a row that timed out: a page has a quarter of the objects each time.
+    /// The state before the first page, after this many lists in a row that timed out: a page has a quarter of the
+    /// objects each time.
     pub(in crate::adapters) fn after_timeouts(timeouts: u32) -> Self {
         let quarters = 4_usize.saturating_pow(timeouts);
         Self {
@@ -141,7 +142,7 @@ impl Pages {
         query(&pairs)
     }
 
-    /// How long the response with the next page may be, in bytes.
+    /// Maximum size of the response with the next page, in bytes.
     pub(in crate::adapters) fn max_bytes(&self) -> usize {
         if self.limit == 1 {
             SINGLE_MAX
@@ -177,7 +178,7 @@ impl Pages {
         Ok(items.into_iter().map(RawValue::get))
     }
 
-    /// Asks for fewer objects after an error, if it is that the page was too long.
+    /// Asks for fewer objects after the error that a page was too long.
     ///
     /// # Errors
     /// Any other error, and that of a page of one object.
@@ -200,8 +201,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// How many objects the page after one with this many `bytes` and `objects` asks for. At most twice as many as before:
-/// the next objects may be larger.
+/// Number of objects that the page after one with this many `bytes` and `objects` asks for. At most twice as many as
+/// before: the next objects may be larger.
 fn next_limit(limit: usize, bytes: usize, objects: usize) -> usize {
     let fitting = PAGE_TARGET.saturating_mul(objects.max(1)) / bytes.max(1);
     fitting.min(limit.saturating_mul(2)).clamp(1, OBJECTS_MAX)
@@ -210,7 +211,7 @@ fn next_limit(limit: usize, bytes: usize, objects: usize) -> usize {
 // === impl PageTurns ===
 
 impl Default for PageTurns {
-    /// Those of a hub.
+    /// The turns of a hub.
     fn default() -> Self {
         Self {
             of_cluster: Arc::new(Semaphore::new(HUB_TURNS)),
@@ -221,7 +222,7 @@ impl Default for PageTurns {
 }
 
 impl PageTurns {
-    /// Those of a member of this hub.
+    /// The turns of a member of this hub.
     pub(in crate::adapters) fn of_member(&self) -> Self {
         Self {
             of_cluster: Arc::new(Semaphore::new(1)),
@@ -232,7 +233,7 @@ impl PageTurns {
 
     /// Waits for a turn, in the order of the calls.
     pub(in crate::adapters) async fn take(&self) -> PageTurn {
-        // They are never closed.
+        // The semaphores are never closed.
         let of_cluster = Arc::clone(&self.of_cluster).acquire_owned().await.ok();
         // After the member's own turn: while it waits for that, it must not hold one that other members could use.
         let of_members = if self.is_member {
@@ -252,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// How many objects each page asks for, of a list of objects of these sizes in bytes.
+    /// Number of objects that each page asks for, of a list of objects of these sizes in bytes.
     fn limits(sizes: &[usize]) -> Vec<usize> {
         let (mut pages, mut limits, mut at) = (Pages::default(), Vec::new(), 0);
         while pages.version().is_none() {

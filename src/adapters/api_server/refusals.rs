@@ -14,9 +14,9 @@ use http::Uri;
 use super::error::CallError;
 use foretide_base::clock::{Clock, Monotonic};
 
-/// How long a refusal is heeded at most, whatever the server asks for.
+/// Longest time for which a refusal is heeded, whatever the server asks for.
 const LONGEST: Duration = Duration::from_mins(2);
-/// How many refusals are kept: paths contain names that users choose.
+/// Maximum number of refusals that are kept: paths contain names that users choose.
 const MAX_KNOWN: usize = 1_000;
 
 /// The refused reads of one API server, by URL.
@@ -35,7 +35,7 @@ struct Refusal {
 // === impl Refusals ===
 
 impl Refusals {
-    /// Nothing is refused yet.
+    /// No refusals yet.
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,

@@ -33,11 +33,8 @@ pub(in crate::adapters) struct Resource {
 /// The path of one object; displayed as messages name it: `Deployment shop/web`.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::adapters) struct ObjectPath<'a> {
-    /// Its type.
     pub(in crate::adapters) resource: Resource,
-    /// Its namespace.
     pub(in crate::adapters) namespace: &'a str,
-    /// Its name.
     pub(in crate::adapters) name: &'a str,
 }
 

@@ -144,8 +144,8 @@ fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent, Cal
     }
 }
 
-/// Whether the connection was closed in the middle of a response. One that was silent for longer than the watch was to last
-/// is an error: what happened meanwhile may not have arrived.
+/// True if the connection was closed in the middle of a response. A silence longer than the watch was to last is no cut
+/// but an error: what happened meanwhile may not have arrived.
 fn is_cut(error: &(dyn Error + 'static)) -> bool {
     let by_kind = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
     // The chunk decoder of hyper has no error kind for it.

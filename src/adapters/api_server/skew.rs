@@ -1,4 +1,4 @@
-//! How far the clock of an API server is from ours, by the `Date` of its responses.
+//! Difference between the clock of an API server and ours, by the `Date` of its responses.
 //!
 //! Spans are measured by our own monotonic clock. But cron windows open by our wall clock, so a large difference is
 //! reported, and the age of what a server dates is measured by the server's clock.
@@ -31,7 +31,7 @@ impl ClockSkew {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
     }
 
-    /// How far the server's clock is ahead of ours at `now`, in whole seconds; zero before the first response.
+    /// Lead of the server's clock over ours at `now`, in whole seconds; zero before the first response.
     pub(super) fn at(&self, now: ClockReading) -> SignedDuration {
         let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(seen) = seen else {

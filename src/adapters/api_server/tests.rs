@@ -193,7 +193,7 @@ async fn responses_and_error_messages_have_a_maximum_length() {
     assert_eq!(error.to_string(), format!("{} (HTTP 403)", "x".repeat(500)));
 }
 
-/// The seconds until the outcome of a read from a server that asks to retry after so many, the first time.
+/// The outcome of a read from a server that asks once to retry after this many seconds, and the seconds that it took.
 async fn read_from_one_that_asks_to_wait(asked: &'static str) -> (Result<Value, CallError>, f64) {
     let (_server, client) = FakeServer::new(move |_sent, before| match before {
         0 => Reply::FailUntil(429, asked),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::error::CallError;
 use foretide_base::leadership::{Leadership, WriteInFlight};
 
-/// Whether this process may write; clones share their state.
+/// The right of this process to write; clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct WriteGate(Leadership);
 
@@ -21,7 +21,7 @@ impl WriteGate {
         Self(leadership)
     }
 
-    /// Whether the right to write depends on an election.
+    /// True if the right to write depends on an election.
     pub(super) fn is_elected(&self) -> bool {
         self.0.is_elected()
     }

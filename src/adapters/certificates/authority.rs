@@ -14,13 +14,13 @@ use x509_parser::parse_x509_certificate;
 
 use super::server_config::ServingPair;
 
-/// How long before its creation a certificate is valid: the clocks of its clients may be behind.
+/// Time before its creation from which a certificate is valid: the clocks of its clients may be behind.
 pub(super) const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
 
-/// From when, and until when, a certificate is used.
+/// The period in which a certificate is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Validity {
-    /// When it was created; it is valid for an hour longer.
+    /// The time of creation; the certificate is valid from an hour earlier on.
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
 }
@@ -38,10 +38,10 @@ pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Why there is no authority, or no certificate of it.
+/// Reasons why there is no authority, or no certificate of it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AuthorityError {
-    /// It cannot sign any more.
+    /// The authority cannot sign any more.
     #[error(
         "the certificate authority ended at {0}; another one is made when the Secret can be read and written"
     )]
@@ -60,7 +60,7 @@ pub(super) enum AuthorityError {
 // === impl Validity ===
 
 impl Validity {
-    /// From now on.
+    /// A period that starts now.
     pub(super) fn starting(now: Timestamp, lasts: SignedDuration) -> Self {
         Self {
             from: now,
@@ -72,7 +72,7 @@ impl Validity {
         now >= self.until
     }
 
-    /// Whether its last third has begun.
+    /// True if the last third has begun.
     pub(super) fn is_in_last_third(&self, now: Timestamp) -> bool {
         let whole = self.until.duration_since(self.from);
         now.duration_since(self.from) >= whole / 3 * 2
@@ -107,7 +107,7 @@ impl AuthorityCertificate {
         })
     }
 
-    /// Those of a bundle that can be read, in its order.
+    /// The certificates of a bundle that can be read, in its order.
     pub(super) fn all_of(bundle: &str) -> Vec<Self> {
         const END: &str = "-----END CERTIFICATE-----";
         let blocks = bundle.split_inclusive(END);
@@ -127,7 +127,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         let name = format!("{name}-ca@{}", now.as_second());
         params.distinguished_name = common_name(name);
-        // It signs servers, and no further authorities.
+        // The authority signs servers, and no further authorities.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let validity = Validity::starting(now, lasts);
@@ -159,7 +159,7 @@ impl Authority {
         })
     }
 
-    /// Its key, in PEM.
+    /// The key, in PEM.
     pub(super) fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }

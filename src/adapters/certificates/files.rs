@@ -10,16 +10,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use super::server_config::ServingPair;
 use foretide_api::ports::CertificateFiles;
 
-/// Why a file cannot be used.
+/// Reasons why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", .0.display())]
     Read(PathBuf, #[source] io::Error),
-    /// It has no certificate.
+    /// The file has no certificate.
     #[error("expected a certificate in PEM in {}", .0.display())]
     NoCertificate(PathBuf),
-    /// It has no key.
+    /// The file has no key.
     #[error("expected a private key in PEM in {}", .0.display())]
     NoKey(PathBuf),
 }

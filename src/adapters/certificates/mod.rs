@@ -38,11 +38,11 @@ use foretide_api::ports::{
 };
 use foretide_base::{clock::Clock, error::chain};
 
-/// How often files are read.
+/// Period of reading files.
 const FILES_PERIOD: SignedDuration = SignedDuration::from_mins(1);
-/// How soon it is tried again after a round that failed.
+/// Pause after a round that failed.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
-/// How often the Secret is read again at once because another replica wrote it.
+/// Maximum number of times that the Secret is read again at once because another replica wrote it.
 const CONFLICTS_MAX: usize = 5;
 
 /// The certificates of one server.
@@ -54,28 +54,28 @@ pub struct Certificates {
     state: Mutex<State>,
 }
 
-/// Where the certificate comes from.
+/// Source of the certificate.
 enum Source {
     SelfManaged(SelfManaged, Box<AuthoritySecret>),
     Files(CertificateFiles),
 }
 
-/// What is known of earlier rounds.
+/// State of earlier rounds.
 #[derive(Default)]
 struct State {
     authorities: Authorities,
     signed: Option<(Signed, ServingPair)>,
-    /// What the newest configuration was made from.
+    /// The parts that the newest configuration was made from.
     presented: Option<(Vec<CertificateDer<'static>>, Clients)>,
-    /// Whether every registration has the bundle of the authorities.
+    /// True if every registration has the bundle of the authorities.
     is_published: bool,
-    /// The next authority, and since when every registration was seen to have it.
+    /// The next authority, and the time since when every registration was seen to have it.
     next_seen: Option<(AuthorityCertificate, Timestamp)>,
     /// The problem that was logged last, so that a row of the same is logged once.
     problem: Option<String>,
 }
 
-/// Why a round did not bring the configuration up to date.
+/// Reasons why a round did not bring the configuration up to date.
 #[derive(Debug, thiserror::Error)]
 enum CertificateError {
     #[error("the Secret of the certificate authority cannot be used")]
@@ -148,7 +148,8 @@ impl Certificates {
         }
     }
 
-    /// The newest configuration of new connections; none while there is no certificate, so that the server is not ready.
+    /// The newest configuration of new connections; none while there is no certificate, so that the server is not
+    /// ready.
     #[must_use]
     pub fn configs(&self) -> watch::Receiver<Option<Arc<ServerConfig>>> {
         self.configs.subscribe()
@@ -163,7 +164,7 @@ impl Certificates {
         }
     }
 
-    /// How long until the next round, after one that brought everything up to date or not.
+    /// Pause until the next round, after one that brought everything up to date or not.
     fn pause(&self, is_complete: bool) -> SignedDuration {
         let period = match &self.source {
             Source::SelfManaged(settings, _) => settings.lifetimes.period,
@@ -176,7 +177,7 @@ impl Certificates {
         }
     }
 
-    /// Brings everything up to date; returns whether that was possible.
+    /// Brings everything up to date; returns true if that was possible.
     async fn round(&self, registrations: Option<&ApiServices>) -> bool {
         let mut state = self.state.lock().await;
         let done = match &self.source {
@@ -222,9 +223,9 @@ impl Certificates {
         if let Ok(authorities) = &stored {
             state.authorities = authorities.clone();
         }
-        // Also without the Secret: the certificate must not end because the API server does not respond.
+        // Signs without the Secret too: the certificate must not end because the API server does not respond.
         let signed = match stored {
-            // It would not be valid yet, or not any more.
+            // A certificate would not be valid yet, or not any more.
             Err(CertificateError::Clock(_)) => Ok(()),
             _ => sign(settings, state, now),
         };
@@ -294,9 +295,9 @@ impl std::fmt::Debug for Certificates {
 struct AuthorityUpdate<'a> {
     settings: &'a SelfManaged,
     secret: &'a AuthoritySecret,
-    /// Where the API server finds the bundle; absent where people copy it.
+    /// The registrations that give the bundle to the API server; absent where people copy it.
     registrations: Option<&'a ApiServices>,
-    /// The next authority, and since when every registration was seen to have it.
+    /// The next authority, and the time since when every registration was seen to have it.
     next_seen: Option<(AuthorityCertificate, Timestamp)>,
 }
 
@@ -347,8 +348,8 @@ impl AuthorityUpdate<'_> {
         Ok((stored.after(step, service, now, lifetimes)?, step))
     }
 
-    /// Whether every client can have the next authority: the registrations have it for an overlap. Without registrations its
-    /// age decides.
+    /// True if every client can have the next authority: the registrations have it for an overlap. Without
+    /// registrations its age decides.
     fn is_published(&self, next: &AuthorityCertificate, now: Timestamp) -> bool {
         let overlap = self.settings.lifetimes.overlap;
         let is_old = |(seen, since): &(AuthorityCertificate, Timestamp)| {
@@ -417,7 +418,7 @@ fn dns_names(settings: &SelfManaged) -> Vec<String> {
         namespace, service, ..
     } = settings;
     [
-        // The one that the API server expects of an APIService's server. The first is also the common name.
+        // The name that the API server expects of an APIService's server. The first is also the common name.
         format!("{service}.{namespace}.svc"),
         service.clone(),
         format!("{service}.{namespace}"),

@@ -1,4 +1,4 @@
-//! When an authority is replaced, and by which one a certificate is signed.
+//! Replacement of authorities, and the choice of the one that signs a certificate.
 //!
 //! ```text
 //! authority 1   |====== signs ==========================|-- trusted --|
@@ -6,11 +6,11 @@
 //!               created                two thirds       in every bundle for the overlap, as one replica saw it
 //! ```
 //!
-//! A client reads the bundle before an authority signs, and trusts a former authority until its end. So a rotation presents
-//! no certificate to a client that does not trust it, however late a replica notices a change.
+//! A client reads the bundle before an authority signs, and trusts a former authority until its end. So a rotation
+//! presents no certificate to a client that does not trust it, however late a replica notices a change.
 //!
-//! This does not hold where the data of the Secret is removed or cannot be used: the new authority signs at once, and another
-//! replica presents its former certificate until its next round, to clients that trust the new authority only.
+//! This does not hold where the data of the Secret is removed or cannot be used: the new authority signs at once, and
+//! another replica presents its former certificate until its next round, to clients that trust the new authority only.
 
 use std::sync::Arc;
 
@@ -22,26 +22,26 @@ use foretide_api::ports::CertificateLifetimes;
 /// The authorities of one server, as its replicas share them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Authorities {
-    /// The one that signs; none at first.
+    /// The authority that signs; none at first.
     pub(super) current: Option<Arc<Authority>>,
-    /// The one that will sign, if it is time for it to be trusted.
+    /// The authority that will sign, if it is time for it to be trusted.
     pub(super) next: Option<Arc<Authority>>,
-    /// Others that are trusted.
+    /// Other authorities that are trusted.
     pub(super) former: Vec<AuthorityCertificate>,
 }
 
 /// The next change of the authorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There is none that may sign: make one.
+    /// Make an authority, because none may sign.
     Create,
-    /// Make the next one, which clients are to trust.
+    /// Make the next authority, which clients are to trust.
     Announce,
-    /// The next one signs from now on.
+    /// Let the next authority sign from now on.
     Promote,
 }
 
-/// By whom a certificate was signed, and how long it is valid.
+/// Signer and validity of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signed {
     pub(super) by: AuthorityCertificate,
@@ -115,7 +115,7 @@ impl Authorities {
 // === impl Signed ===
 
 impl Signed {
-    /// Whether a server needs another certificate, where `current` signs.
+    /// True if a server needs another certificate, where `current` signs.
     pub(super) fn is_due(&self, current: &Authority, now: Timestamp) -> bool {
         self.by != current.certificate || self.validity.is_in_last_third(now)
     }

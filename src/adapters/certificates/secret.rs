@@ -39,10 +39,10 @@ pub(super) struct AuthoritySecret {
     name: String,
 }
 
-/// What was read of it.
+/// The contents of the Secret.
 pub(super) struct StoredAuthorities {
     pub(super) authorities: Authorities,
-    /// What cannot be used of it, and is replaced.
+    /// The contents that cannot be used, and are replaced.
     pub(super) problems: Vec<String>,
     bundle: String,
     object: Value,
@@ -77,19 +77,19 @@ impl AuthoritySecret {
         Resource::SECRET.object(&self.namespace, &self.name)
     }
 
-    /// How far the clock of the API server is ahead of ours.
+    /// Lead of the API server's clock over ours.
     pub(super) fn clock_skew(&self) -> SignedDuration {
         self.calls.clock_skew()
     }
 
-    /// What it holds now.
+    /// The contents of the Secret now.
     pub(super) async fn read(&self) -> Result<StoredAuthorities, ClusterError> {
         let reading = async { stored(self.calls.read(&self.path().path()?).await?) };
         let found = reading.await;
         found.map_err(|error: CallError| error.about(self.path()))
     }
 
-    /// Replaces the authorities in it, if it is as it was read.
+    /// Replaces the authorities in the Secret, if it is as it was read.
     pub(super) async fn write(
         &self,
         seen: &StoredAuthorities,
@@ -126,7 +126,7 @@ impl AuthoritySecret {
 // === impl StoredAuthorities ===
 
 impl StoredAuthorities {
-    /// Whether these authorities are what it holds.
+    /// True if the Secret holds these authorities.
     pub(super) fn holds(&self, authorities: &Authorities) -> bool {
         self.problems.is_empty()
             && self.authorities == *authorities

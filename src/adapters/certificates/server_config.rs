@@ -1,4 +1,5 @@
-//! The configuration of a TLS server: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, and which client certificates it accepts.
+//! The configuration of a TLS server: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, and the client certificates that it
+//! accepts.
 
 use std::sync::Arc;
 
@@ -16,20 +17,20 @@ use rustls::{
     },
 };
 
-/// What a TLS server presents: its certificate, those that it is signed with, and its key.
+/// Identity that a TLS server presents: its certificate, those that it is signed with, and its key.
 pub(super) struct ServingPair {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
 }
 
-/// Which client certificates a handshake accepts.
+/// Client certificates that a handshake accepts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Clients {
-    /// It asks for none.
+    /// No certificate is asked for.
     None,
-    /// Any or none.
+    /// Any certificate, or none.
     Any,
-    /// One of these authorities is required.
+    /// A certificate of one of these authorities is required.
     SignedBy(Vec<CertificateDer<'static>>),
 }
 
@@ -44,7 +45,7 @@ impl Clone for ServingPair {
     }
 }
 
-/// Why there is no configuration.
+/// Reasons why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServerConfigError {
     /// The certificate and the key cannot be used.

@@ -23,7 +23,7 @@ use foretide_api::ports::CertificateLifetimes;
 const SECRET: &str = "/api/v1/namespaces/foretide-system/secrets/foretide-adapter-certificates";
 const GROUP_VERSIONS: [&str; 1] = ["external.metrics.k8s.io/v1beta1"];
 
-/// A simulated API server, and which requests it fails.
+/// A simulated API server, and the requests that fail.
 #[derive(Clone)]
 struct Objects {
     server: SimKube,
@@ -127,7 +127,7 @@ impl Replica {
         self.certificates.round(Some(&self.registrations)).await
     }
 
-    /// As if its clock were ahead by years.
+    /// Lets the clock of the replica be ahead by years, according to the date of the server.
     fn skew_clock(&self) {
         self.connection
             .calls()
@@ -147,7 +147,7 @@ impl Replica {
     }
 }
 
-/// Whether a client that trusts a bundle accepts a certificate for the adapter at a time.
+/// Success if a client that trusts a bundle accepts a certificate for the adapter at a time.
 fn trusts(bundle: &str, certificate: &CertificateDer<'_>, now: Timestamp) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
     for one in CertificateDer::pem_slice_iter(bundle.as_bytes()) {

@@ -23,7 +23,7 @@ use foretide_base::redact::Redactor;
 /// The reviews of one API server.
 pub struct KubeAccessReviewer {
     calls: Calls,
-    /// Whom a token may be for, in the order in which they are tried; none for the API server itself.
+    /// The audiences that a token may be for, in the order in which they are tried; none for the API server itself.
     audiences: Vec<Option<String>>,
 }
 

@@ -24,9 +24,9 @@ use crate::adapters::api_server::{Body, CallError, Calls, Limits, Resource, segm
 use foretide_api::ports::ClusterError;
 use foretide_base::{clock::Clock, error::chain};
 
-/// How soon a registration that cannot be read is read again.
+/// Pause before a registration that cannot be read is read again.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
-/// What says who installed an object, in the order of its usefulness.
+/// Labels and annotations that tell who installed an object, in the order of their usefulness.
 const OWNER_HINTS: [&str; 4] = [
     "meta.helm.sh/release-name",
     "app.kubernetes.io/part-of",
@@ -39,22 +39,22 @@ pub struct ApiServices {
     calls: Calls,
     service: ServiceName,
     names: Vec<String>,
-    /// Whether [`ApiServices::check`] has succeeded.
+    /// True if [`ApiServices::check`] has succeeded.
     is_checked: AtomicBool,
-    /// The problem of each that was logged last, so that a row of the same is logged once.
+    /// The problem of each `APIService` that was logged last, so that a row of the same is logged once.
     reported: Mutex<BTreeMap<String, String>>,
 }
 
 /// Namespace and name of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ServiceName {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// Why an adapter must not start.
+/// Reasons why an adapter must not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationError {
     /// Another adapter serves a group version.
@@ -67,7 +67,7 @@ pub enum RegistrationError {
     Foreign {
         /// Name of the `APIService`.
         name: String,
-        /// What it is registered for, and what is known of its owner.
+        /// The target of the registration, and what is known of its owner.
         owner: String,
         /// Our service.
         expected: ServiceName,
@@ -77,9 +77,9 @@ pub enum RegistrationError {
 /// The registrations as they were read at one time.
 #[derive(Debug, Default)]
 pub(in crate::adapters) struct Observed {
-    /// Those of our service.
+    /// The registrations of our service.
     ours: Vec<Registration>,
-    /// Whether one of them could not be read.
+    /// True if a registration could not be read.
     is_partial: bool,
 }
 
@@ -91,10 +91,10 @@ struct Registration {
     ca_bundle: Option<String>,
 }
 
-/// What one `APIService` says.
+/// State of one `APIService`.
 enum Found {
     Ours(Registration),
-    /// It is registered for another service; the text says for which.
+    /// Registered for another target, which the text names.
     Foreign(String),
     Absent,
 }
@@ -169,7 +169,7 @@ impl ApiServices {
         Ok(())
     }
 
-    /// What [`ApiServices::check`] waits for, until it has succeeded.
+    /// The reading that [`ApiServices::check`] waits for, in words; none once it has succeeded.
     #[must_use]
     pub fn awaited(&self) -> Option<String> {
         let waits = !self.is_checked.load(Ordering::Relaxed);
@@ -231,7 +231,7 @@ impl ApiServices {
         is_complete
     }
 
-    /// Replaces the bundle of one registration; returns whether it has been.
+    /// Replaces the bundle of one registration; returns true if it was replaced.
     async fn replace(&self, registration: &Registration, bundle: &str) -> bool {
         let name = &registration.name;
         let written = self.write(registration, bundle).await;
@@ -240,7 +240,7 @@ impl ApiServices {
                 self.reported().remove(name);
                 tracing::info!(name, "caBundle of the APIService updated");
             }
-            // The API server writes the conditions of it; this is tried again at once.
+            // Conflicts with the API server, which writes the conditions; this is tried again at once.
             Err(ClusterError::Conflict { .. }) => {}
             Err(error) => {
                 let error = chain(error);
@@ -311,7 +311,7 @@ fn path(name: &str) -> Result<String, CallError> {
 // === impl Observed ===
 
 impl Observed {
-    /// Whether every registration of our service was read and has this authority (PEM) in its bundle.
+    /// True if every registration of our service was read and has this authority (PEM) in its bundle.
     pub(in crate::adapters) fn has_everywhere(&self, authority: &str) -> bool {
         let has = |registration: &Registration| {
             let encoded = registration.ca_bundle.as_ref();
@@ -346,7 +346,7 @@ impl ApiServiceObject {
 // === impl Metadata ===
 
 impl Metadata {
-    /// What the object says about who installed it, in parentheses.
+    /// Hints of the object at its installer, in parentheses.
     fn owner_hints(&self) -> String {
         let hint = |key: &&str| {
             let value = self

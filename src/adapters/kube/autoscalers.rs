@@ -24,7 +24,7 @@ pub struct KubeAutoscalers {
 // === impl KubeAutoscalers ===
 
 impl KubeAutoscalers {
-    /// Those of these namespaces; none means all. Empty until [`KubeAutoscalers::run`].
+    /// The autoscalers of these namespaces; none means all. Empty until [`KubeAutoscalers::run`].
     #[must_use]
     pub fn new(connection: Connection, namespaces: &[String]) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl KubeAutoscalers {
         }
     }
 
-    /// Keeps them up to date until it is dropped; returns only if a watch task panics.
+    /// Keeps the autoscalers up to date until it is dropped; returns only if a watch task panics.
     pub async fn run(&self) {
         let mut tasks = JoinSet::new();
         let store = Arc::clone(&self.store);

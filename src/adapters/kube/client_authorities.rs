@@ -36,7 +36,7 @@ struct ConfigMapObject {
 // === impl KubeClientAuthorities ===
 
 impl KubeClientAuthorities {
-    /// Those of this API server; none until [`KubeClientAuthorities::run`].
+    /// The authorities of this API server; none until [`KubeClientAuthorities::run`].
     #[must_use]
     pub fn new(connection: Connection) -> Self {
         let scopes = [Some(NAMESPACE.to_owned())];
@@ -59,7 +59,7 @@ impl KubeClientAuthorities {
         self.store.report()
     }
 
-    /// Keeps them up to date until it is dropped; returns only if a watch task panics.
+    /// Keeps the authorities up to date until it is dropped; returns only if a watch task panics.
     pub async fn run(&self) {
         let mut tasks = JoinSet::new();
         let store = Arc::clone(&self.store);

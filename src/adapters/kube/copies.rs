@@ -1,4 +1,4 @@
-//! The copies of a store: the values that are kept, by namespace and name, and why the others are not.
+//! The copies of a store: the values that are kept, by namespace and name, and the reasons why others are not.
 //!
 //! What is kept is charged to an account of the memory limit. A copy that has to give way is left out: its object is
 //! excluded, as one that cannot be decoded.
@@ -23,7 +23,7 @@ pub(super) struct Copies<V> {
     pub(super) synced: BTreeSet<Option<String>>,
     by_namespace: BTreeMap<Arc<str>, NamespaceCopies<V>>,
     excluded: BTreeMap<Key, Excluded>,
-    /// None without a limit of memory.
+    /// The account that copies are charged to; none without a limit of memory.
     account: Option<Arc<Account>>,
 }
 
@@ -42,12 +42,12 @@ pub(super) struct Excluded {
     pub(super) why: Exclusion,
 }
 
-/// Why an object is excluded.
+/// Reasons why an object is excluded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Exclusion {
-    /// It cannot be decoded: what was expected.
+    /// An object that cannot be decoded; the text says what was expected.
     Undecodable(String),
-    /// The memory limit has no room for so many bytes.
+    /// An object of this many bytes, for which the memory limit has no room.
     LeftOut(usize),
 }
 
@@ -93,18 +93,18 @@ impl<V: Stored> Copies<V> {
         inside.map_or_else(Vec::new, |inside| inside.by_labels.select(selector))
     }
 
-    /// How many values are kept.
+    /// Number of values that are kept.
     pub(super) fn len(&self) -> usize {
         let inside = self.by_namespace.values();
         inside.map(|inside| inside.by_name.len()).sum()
     }
 
-    /// What is excluded, by namespace and name.
+    /// The excluded objects, by namespace and name.
     pub(super) const fn excluded(&self) -> &BTreeMap<Key, Excluded> {
         &self.excluded
     }
 
-    /// What is excluded of a namespace.
+    /// The excluded objects of a namespace.
     pub(super) fn excluded_in(&self, namespace: &str) -> impl Iterator<Item = (&Key, &Excluded)> {
         let namespace: Arc<str> = namespace.into();
         let inside = self.excluded.range((namespace.clone(), "".into())..);
@@ -135,7 +135,7 @@ impl<V: Stored> Copies<V> {
         inside.insert(name, copy);
     }
 
-    /// Excludes an object; whether it was not before, or for another reason.
+    /// Excludes an object; returns true if it was not excluded before, or for another reason.
     pub(super) fn exclude(&mut self, key: Key, excluded: Excluded) -> bool {
         let is_new = self.excluded.get(&key) != Some(&excluded);
         self.remove(&key.0, &key.1);
@@ -144,7 +144,7 @@ impl<V: Stored> Copies<V> {
         is_new
     }
 
-    /// Leaves out an object, if this is what is charged for it.
+    /// Leaves out an object, if this is the charge of its copy; returns true if it was left out.
     pub(super) fn leave_out(&mut self, namespace: &Arc<str>, charge: &Item<Arc<str>>) -> bool {
         let inside = self.by_namespace.get(namespace);
         let copy = inside.and_then(|inside| inside.by_name.get(&charge.key));

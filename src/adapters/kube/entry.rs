@@ -22,12 +22,12 @@ pub(in crate::adapters) struct Entry<V> {
     pub(super) name: Arc<str>,
     pub(super) uid: Option<Arc<str>>,
     pub(super) created: Option<Timestamp>,
-    /// Empty if it has none.
+    /// The version; empty if the object has none.
     pub(super) version: String,
     pub(super) value: Result<V, String>,
 }
 
-/// What names an object.
+/// Identity of an object.
 #[derive(Deserialize)]
 struct ObjectKey {
     metadata: KeyMeta,
@@ -54,7 +54,7 @@ impl<V: Stored> Entry<V> {
         let too_large = if text.len() > OBJECT_MAX {
             Some(OBJECT_MAX)
         } else if !V::IS_WHOLE && text.len() > KEPT_MAX && labels_length(text) > KEPT_MAX {
-            // Decoded, it would take a second of a slow processor for each hundred.
+            // Decoding a hundred of these would take a second of a slow processor.
             Some(KEPT_MAX)
         } else {
             None

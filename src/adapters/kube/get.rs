@@ -38,8 +38,8 @@ impl Connection {
         self.calls().get(object).await
     }
 
-    /// The autoscaler of a name, as it is stored: an `EffectiveHorizontalPodAutoscaler`, else a `HorizontalPodAutoscaler`,
-    /// else a `ScaledObject`.
+    /// The autoscaler of a name, as it is stored: an `EffectiveHorizontalPodAutoscaler`, else a
+    /// `HorizontalPodAutoscaler`, else a `ScaledObject`.
     ///
     /// # Errors
     /// As [`Self::autoscaler`]; that of the first kind that may not be read, if none is found.

@@ -44,7 +44,7 @@ impl KubeCluster<Hub> {
         Self::with_role(connection, Hub::new(options.namespaces), options)
     }
 
-    /// Whether every kind has been listed, and all copies are up to date: otherwise nothing can be decided.
+    /// True if every kind has been listed and all copies are up to date: otherwise nothing can be decided.
     #[must_use]
     pub fn is_current(&self) -> bool {
         let max = self.timeouts.max_staleness;
@@ -58,8 +58,8 @@ impl KubeCluster<Hub> {
         Workloads::is_synced(self) && needed.iter().all(is_current)
     }
 
-    /// Writes only the conditions of a status that was made from a copy which may be out of date: the rest may have been
-    /// written since.
+    /// Writes only the conditions of a status that was made from a copy which may be out of date: the rest may have
+    /// been written since.
     async fn write_conditions(
         &self,
         object: ObjectPath<'_>,
@@ -266,11 +266,11 @@ const fn resource(kind: OwnerKind) -> Resource {
     }
 }
 
-/// The JSON pointer at which the stored status of a single autoscaler must have nothing before `new` replaces it; absent if
-/// `new` may replace any.
+/// The JSON pointer at which the stored status of a single autoscaler must have nothing before `new` replaces it;
+/// absent if `new` may replace any.
 ///
-/// A status from an old copy must not remove a `scaledToZero` that is newer: the workload would stay at zero. Workloads that
-/// cannot be at zero need no test, which also fails while the copy lacks the last status, and then costs a sync.
+/// A status from an old copy must not remove a `scaledToZero` that is newer: the workload would stay at zero. Workloads
+/// that cannot be at zero need no test, which also fails while the copy lacks the last status, and then costs a sync.
 fn absent_before(
     about: &Autoscaler,
     new: &EffectiveHorizontalPodAutoscalerStatus,

@@ -18,7 +18,6 @@ const END: char = '\0';
 // === impl PackedLabels ===
 
 impl PackedLabels {
-    /// Packs labels.
     pub(super) fn new(labels: &BTreeMap<String, String>) -> Self {
         let fields = labels.iter().flat_map(|(key, value)| [key, value]);
         let mut text = String::new();
@@ -44,7 +43,7 @@ impl PackedLabels {
 // === impl LabelIndex ===
 
 impl<V> LabelIndex<V> {
-    /// These labels, in one text for all objects that have them.
+    /// The labels in one text for all objects that have them.
     pub(super) fn shared(&self, labels: &PackedLabels) -> PackedLabels {
         let equal = self.0.get_key_value(labels).map(|(equal, _)| equal);
         equal.unwrap_or(labels).clone()

@@ -58,7 +58,7 @@ impl KubeMember {
         })
     }
 
-    /// Whether nodes, pods and quotas are complete and current. Pods of namespaces that are not watched run on the same
+    /// True if nodes, pods and quotas are complete and current. Pods of namespaces that are not watched run on the same
     /// nodes, so all namespaces must be watched.
     fn knows_capacity(&self) -> bool {
         let needed: [&dyn Watched; 3] = [&*self.role.nodes, &*self.stores.pods, &*self.role.quotas];
@@ -78,8 +78,8 @@ impl KubeMember {
         Ok(object.metadata)
     }
 
-    /// How many of a workload's pods cannot be created, because of a quota or admission, and since when. A `StatefulSet`
-    /// has no condition for it, and of a kind that is not watched it is unknown.
+    /// Number of a workload's pods that cannot be created, because of a quota or admission, and the time since when. A
+    /// `StatefulSet` has no condition for it, and of a kind that is not watched it is unknown.
     fn missing(
         &self,
         target: &ScaleTarget,
@@ -127,8 +127,8 @@ impl Member for KubeMember {
         let mut since: Vec<Timestamp> = pods.iter().filter_map(|p| p.unschedulable()).collect();
         let existing = pods.iter().filter(|pod| is_kept(&pod.pod)).count();
         let existing = u32::try_from(existing).unwrap_or(u32::MAX);
-        // After the count was lowered, the surplus pods exist until they end. Those without a node end first, so they do
-        // not count as pods that cannot be placed.
+        // After the count was lowered, the surplus pods exist until they end. Those without a node end first, so they
+        // do not count as pods that cannot be placed.
         let surplus = existing.saturating_sub(replicas.get());
         let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
         since.sort_unstable();
@@ -174,7 +174,7 @@ impl Member for KubeMember {
     }
 }
 
-/// Whether a pod counts for its workload: one that has finished or is being deleted is replaced.
+/// True if a pod counts for its workload: one that has finished or is being deleted is replaced.
 const fn is_kept(pod: &Pod) -> bool {
     !pod.deleting && !pod.has_ended()
 }

@@ -1,5 +1,5 @@
-//! One Kubernetes cluster behind the ports [`Workloads`](foretide_api::ports::Workloads), [`Cluster`](foretide_api::ports::Cluster)
-//! and [`Member`](foretide_api::ports::Member).
+//! One Kubernetes cluster behind the ports [`Workloads`](foretide_api::ports::Workloads),
+//! [`Cluster`](foretide_api::ports::Cluster) and [`Member`](foretide_api::ports::Member).
 //!
 //! ```text
 //! list and watch ──► watch.rs ──► store.rs ──► snapshots: workloads.rs (any cluster), hub.rs, member.rs
@@ -93,7 +93,7 @@ pub struct KubeCluster<R = Hub> {
     timeouts: WatchTimeouts,
 }
 
-/// How a cluster is watched and reached.
+/// Settings for watching and reaching a cluster.
 pub(super) struct Options<'a> {
     /// Namespaces that are watched; none means all.
     pub(super) namespaces: &'a [String],
@@ -110,7 +110,7 @@ struct Stores {
     hpas: Arc<Store<HpaView>>,
     pods: Arc<Store<StoredPod>>,
     workloads: [Arc<Store<StoredWorkload>>; 3],
-    /// Empty where KEDA is not installed, or may not be read.
+    /// The `ScaledObject`s; empty where KEDA is not installed, or may not be read.
     scaled_objects: Arc<Store<StoredScaledObject>>,
 }
 
@@ -156,7 +156,7 @@ impl<R: Role> KubeCluster<R> {
         self.calls.open_circuits()
     }
 
-    /// How far the clock of the API server is ahead of ours, in seconds.
+    /// Lead of the API server's clock over ours, in seconds.
     #[must_use]
     pub fn clock_skew(&self) -> i64 {
         self.calls.clock_skew().as_secs()
@@ -223,7 +223,7 @@ impl Stores {
         }
     }
 
-    /// Those that a sync needs.
+    /// The stores that a sync needs.
     fn watched(&self) -> Vec<Arc<dyn Watched>> {
         let mut all: Vec<Arc<dyn Watched>> = vec![self.hpas.clone(), self.pods.clone()];
         for store in &self.workloads {

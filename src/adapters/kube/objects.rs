@@ -1,4 +1,4 @@
-//! What is kept of our own objects, of workloads, and of HPAs.
+//! Stored forms of our own objects, of workloads, and of HPAs.
 //!
 //! An object is decoded once, into a domain or port value. If a field cannot be decoded, the whole object is excluded
 //! with an error that names the field.
@@ -25,11 +25,10 @@ use foretide_api::ports::{ControllerRef, HpaView, ScaleView};
 /// A workload with a scale subresource.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StoredWorkload {
-    /// Its scale.
     pub(super) view: ScaleView,
-    /// What one of its pods needs.
+    /// Requirements of one of its pods on a node.
     pub(super) shape: Option<Box<PodShape>>,
-    /// Since when its pods cannot be created; wall clock.
+    /// Time since when pods cannot be created; wall clock.
     pub(super) replica_failure: Option<Timestamp>,
     /// UID of the object that owns it, unless that is a Deployment, which selects the pods of all that it owns.
     pub(super) owner: Option<Box<str>>,
@@ -105,8 +104,8 @@ struct HpaStatus {
 
 // === autoscalers and predictions ===
 
-/// The memory of an autoscaler in a controller: beside the copy the version that was synced last, and with a prediction the one
-/// that forecasts were requested for, each with what is derived from its spec.
+/// The memory of an autoscaler in a controller: beside the copy the version that was synced last, and with a prediction
+/// the one that forecasts were requested for, each with what is derived from its spec.
 fn managed_size(size: usize, spec: usize, has_prediction: bool) -> usize {
     let held = 1 + usize::from(has_prediction);
     size + held * (size + spec)
@@ -168,7 +167,7 @@ impl Stored for TimeSeriesPrediction {
     }
 }
 
-/// Whether only the status, the labels or the finalizers differ.
+/// True if only the status, the labels or the finalizers differ.
 fn generation_eq(new: &ObjectMeta, old: &ObjectMeta) -> bool {
     new.uid == old.uid
         && new.generation == old.generation

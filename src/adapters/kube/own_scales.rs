@@ -30,7 +30,7 @@ struct Written {
 // === impl OwnScales ===
 
 impl OwnScales {
-    /// None yet; their age is measured by this clock.
+    /// No scales yet; their age is measured by this clock.
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             written: Mutex::default(),
@@ -49,7 +49,8 @@ impl OwnScales {
         all.insert(target.clone(), written);
     }
 
-    /// A copy of a target's scale, with the count, the pods and the version of our last write if the copy is older than that.
+    /// A copy of a target's scale, with the count, the pods and the version of our last write if the copy is older than
+    /// that.
     ///
     /// For at most [`MAX_STALENESS`]: a server that was restored from a backup continues at older versions.
     pub(super) fn shown_in(&self, target: &ScaleTarget, mut copy: ScaleView) -> ScaleView {

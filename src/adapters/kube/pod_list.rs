@@ -9,7 +9,7 @@ use super::{Connection, pods::phase};
 use crate::adapters::api_server::{CallError, Calls, Limits, Resource, WriteGate};
 use foretide_api::ports::{ClusterError, ListedPod, PodLister};
 
-/// How long a complete list may take: the request that it is for has twice as long.
+/// Timeout of a complete list: the request that it is for has twice as long.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Lists pods through an API server.
@@ -17,7 +17,7 @@ pub struct KubePodLister {
     calls: Calls,
 }
 
-/// What is read of a pod. Another field in an unknown form does not matter.
+/// The fields of a pod that are read. Another field in an unknown form does not matter.
 #[derive(Deserialize)]
 struct PodObject {
     metadata: PodMeta,

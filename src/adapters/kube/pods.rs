@@ -1,4 +1,4 @@
-//! What is kept of a pod, and what is read of a pod template.
+//! Stored form of a pod, and the parts of a pod template that are read.
 //!
 //! A pod has two kinds of requests: those of its containers, as the HPA controller counts them, and those that the
 //! scheduler reserves, with init containers and overhead. Whether a pod counts for a metric is left to `domain::hpa`.
@@ -27,20 +27,20 @@ pub(super) struct StoredPod {
     pub(super) labels: PackedLabels,
     /// The pod; its times are wall-clock times.
     pub(super) pod: Arc<Pod>,
-    /// Its node, if it has one.
+    /// The node, or the requirements on one.
     pub(super) placement: Placement,
-    /// What the scheduler reserves, if that is not the sum of its containers.
+    /// The amounts that the scheduler reserves, if they are not the sum of the containers.
     reserved: Option<Box<Requests>>,
 }
 
-/// The node of a pod, or what it needs of one.
+/// The node of a pod, or its requirements on one.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Placement {
-    /// It runs on this node.
+    /// A pod on this node.
     Bound(Arc<str>),
-    /// It has no node yet.
+    /// A pod that has no node yet.
     Pending(Box<PodShape>),
-    /// No node fits since this time.
+    /// A pod that fits no node since this time.
     Unschedulable(Timestamp, Box<PodShape>),
 }
 
@@ -153,7 +153,7 @@ impl Stored for StoredPod {
 }
 
 impl StoredPod {
-    /// Since when no node fits, if so; wall clock.
+    /// Time since when no node fits, if none does; wall clock.
     pub(super) fn unschedulable(&self) -> Option<Timestamp> {
         match self.placement {
             Placement::Unschedulable(since, _) if !self.pod.deleting => Some(since),
@@ -161,7 +161,7 @@ impl StoredPod {
         }
     }
 
-    /// Calls `add` with the amounts that the scheduler reserves for it.
+    /// Calls `add` with the amounts that the scheduler reserves for the pod.
     pub(super) fn add_reserved(&self, add: &mut impl FnMut(&str, i64)) {
         let mut add_all =
             |requests: &Requests| requests.iter().for_each(|(name, milli)| add(name, milli));
@@ -244,7 +244,7 @@ impl PodSpec {
             .collect()
     }
 
-    /// What a pod with these labels needs of a node.
+    /// Requirements on a node of a pod with these labels.
     pub(super) fn shape(
         &self,
         constraints: &SchedulingConstraints,
@@ -253,12 +253,12 @@ impl PodSpec {
         Ok(constraints.shape(self.reserved()?, labels))
     }
 
-    /// Whether the scheduler may reserve more than the sum of the containers.
+    /// True if the scheduler may reserve more than the sum of the containers.
     fn reserves_more_than_containers(&self) -> bool {
         self.init_containers.is_some() || self.overhead.is_some() || self.resources.is_some()
     }
 
-    /// What the scheduler reserves.
+    /// Amounts that the scheduler reserves.
     fn reserved(&self) -> Result<Requests, String> {
         let of = |role: ContainerRole, c: &ContainerSpec| Ok((role, c.requests()?));
         let init = self.init_containers.iter().flatten();
@@ -287,7 +287,7 @@ impl ContainerSpec {
         self.restart_policy.as_deref() == Some("Always")
     }
 
-    /// Its role if it is one of the init containers.
+    /// Role of an init container.
     fn init_role(&self) -> ContainerRole {
         if self.is_sidecar() {
             ContainerRole::Sidecar

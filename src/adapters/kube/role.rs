@@ -17,7 +17,7 @@ use crate::adapters::api_server::Resource;
 pub trait Role: Send + Sync + 'static {
     /// The stores of this role.
     fn watched(&self) -> Vec<Arc<dyn Watched>>;
-    /// Whether the stores that a sync needs have a complete first list.
+    /// True if the stores that a sync needs have a complete first list.
     fn is_synced(&self) -> bool;
 }
 

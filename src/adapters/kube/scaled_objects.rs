@@ -1,4 +1,4 @@
-//! What is kept of the `ScaledObject`s of KEDA: the target of each, and whether it is paused.
+//! Stored form of the `ScaledObject`s of KEDA: the target of each, and its pause.
 //!
 //! KEDA deletes its HPA while it pauses, so that only the annotation tells a pause from a workload that KEDA has left.
 
@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::stored::Stored;
 use foretide_api::ports::KedaPause;
 
-/// Pauses at a count.
+/// Annotation that pauses at a count.
 const PAUSED_REPLICAS: &str = "autoscaling.keda.sh/paused-replicas";
-/// Pauses at the present count.
+/// Annotation that pauses at the present count.
 const PAUSED: &str = "autoscaling.keda.sh/paused";
 /// The texts that are false to KEDA (`strconv.ParseBool`). Any other text pauses, also one that is not true.
 const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
@@ -27,7 +27,7 @@ pub(super) struct StoredScaledObject {
 // === impl StoredScaledObject ===
 
 impl StoredScaledObject {
-    /// Whether it scales this target. The versions of a group name the same object.
+    /// True if this target is scaled. The versions of a group name the same object.
     pub(super) fn scales(&self, target: &ScaleTarget) -> bool {
         let own = &self.target;
         api_group(&own.api_version) == api_group(&target.api_version)

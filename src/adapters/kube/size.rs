@@ -1,15 +1,15 @@
-//! What a value takes in memory.
+//! Memory that a value takes.
 
 use std::{
     collections::BTreeMap,
     fmt::{self, Debug, Write},
 };
 
-/// What a text takes beside its bytes: its fields, the header of its block, and its place in a map.
+/// Memory of a text beside its bytes: its fields, the header of its block, and its place in a map.
 const TEXT: usize = 64;
 
-/// The bytes of a value, estimated by its debug output, which shows each text of it in quotes. A text with characters that
-/// are escaped there takes less.
+/// The bytes of a value, estimated by its debug output, which shows each text of it in quotes. A text with characters
+/// that are escaped there takes less.
 pub(in crate::adapters) fn estimate<V: Debug>(value: &V) -> usize {
     let mut output = Output::default();
     // Counting does not fail.

@@ -1,8 +1,8 @@
 //! Compact copies of the objects of one kind, as of the last watch event.
 //!
-//! A store has one value per object, by namespace and name, and an index by labels. A list is read into it object by object;
-//! those that it no longer has are removed at its end. An object that cannot be decoded, or for which the memory limit
-//! has no room, is excluded; the others stay usable. Fetching is left to `watch.rs`.
+//! A store has one value per object, by namespace and name, and an index by labels. A list is read into it object by
+//! object; those that it no longer has are removed at its end. An object that cannot be decoded, or for which the
+//! memory limit has no room, is excluded; the others stay usable. Fetching is left to `watch.rs`.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -29,12 +29,11 @@ use foretide_base::{
 
 /// Maximum size in memory of what is kept of an object, if it is not kept as it is.
 const KEPT_MAX: usize = 256 << 10;
-/// What the indexes take for an object, beside its value.
+/// Memory that the indexes take for an object, beside its value.
 const ENTRY: usize = 320;
 
 /// The objects of one kind.
 pub(in crate::adapters) struct Store<V> {
-    /// The kind.
     pub(in crate::adapters) resource: Resource,
     /// Counters of its watches.
     pub(super) counts: Counts,
@@ -46,7 +45,7 @@ pub(in crate::adapters) struct Store<V> {
     changes: Option<Arc<Changes>>,
     /// The memory that a value takes.
     size: fn(&V) -> usize,
-    /// Marked as changed whenever any object is, in any field.
+    /// Channel that is marked as changed whenever an object changes in any field.
     written: watch::Sender<()>,
     copies: RwLock<Copies<V>>,
 }
@@ -120,18 +119,18 @@ impl<V: Stored> Store<V> {
         self.read().synced.len() == self.scopes.len()
     }
 
-    /// Charges its copies to the account that is opened for it.
+    /// Charges the copies of this store to the account that is opened for it.
     pub(super) fn charge_to(self: &Arc<Self>, open: impl FnOnce(Weak<dyn Keeper>) -> Account) {
         let store: Weak<Self> = Arc::downgrade(self);
         self.write().charge_to(open(store));
     }
 
-    /// Whether it is known if there are any: they are listed, may not be read, or the kind is not served.
+    /// True if it is known whether there are objects: they are listed, may not be read, or the kind is not served.
     pub(super) fn is_answered(&self) -> bool {
         self.is_synced() || self.counts.refused().is_some()
     }
 
-    /// Whether they may not be read.
+    /// True if the objects may not be read.
     pub(super) fn is_forbidden(&self) -> bool {
         self.counts.refused() == Some(403)
     }
@@ -140,14 +139,14 @@ impl<V: Stored> Store<V> {
         self.read().get(namespace, name).cloned()
     }
 
-    /// Why an object is excluded, if it is.
+    /// Reason why an object is excluded, if it is.
     pub(super) fn exclusion(&self, namespace: &str, name: &str) -> Option<String> {
         let key = (namespace.into(), name.into());
         let copies = self.read();
         copies.excluded().get(&key).map(|it| it.why.to_string())
     }
 
-    /// Whether the memory limit has no room for objects of a namespace.
+    /// Problem of copies if the memory limit has no room for objects of a namespace.
     pub(super) fn left_out(&self, namespace: &str) -> Option<UnusableCopies> {
         let copies = self.read();
         let mut inside = copies.excluded_in(namespace);
@@ -157,12 +156,12 @@ impl<V: Stored> Store<V> {
             .then_some(UnusableCopies::LeftOut { kind })
     }
 
-    /// How many objects of a namespace are excluded, for whatever reason.
+    /// Number of objects of a namespace that are excluded, for whatever reason.
     pub(super) fn excluded(&self, namespace: &str) -> usize {
         self.read().excluded_in(namespace).count()
     }
 
-    /// Whether there is room again for an object that was left out: then all are to be listed again.
+    /// True if there is room again for an object that was left out: then all are to be listed again.
     pub(super) fn has_room_again(&self) -> bool {
         let copies = self.read();
         let Some(account) = copies.account() else {
@@ -262,7 +261,7 @@ impl<V: Stored> Store<V> {
         }
     }
 
-    /// What is wrong with the age of the copies of a namespace, or of every scope: they are older than `max`, or there are
+    /// Problem with the age of the copies of a namespace, or of every scope: they are older than `max`, or there are
     /// none yet.
     pub(super) fn stale(
         &self,
@@ -292,7 +291,7 @@ impl<V: Stored> Store<V> {
         of_scope.for_each(|(_, last)| *last = Some(contact.clone()));
     }
 
-    /// Of the scope that has been silent longest.
+    /// Last contact of the scope that has been silent longest.
     fn last_contact(&self) -> Option<Contact> {
         let contacts: Option<Vec<Contact>> = self.contacts().iter().cloned().collect();
         contacts?.into_iter().min_by_key(Contact::monotonic)
@@ -330,7 +329,7 @@ impl<V: Stored> Store<V> {
                 self.exclude((namespace, name), Excluded { uid, why });
             }
         }
-        // Not locked any more: what gives way may be here.
+        // The lock is released: the copies that give way may be of this store.
         let account = self.read().account();
         if let Some(account) = account {
             account.settle();
@@ -377,7 +376,7 @@ impl<V: Stored> Store<V> {
 
 impl<V: Stored> Keeper for Store<V> {
     fn leave_out(&self, namespace: &Arc<str>, charge: &Item<Arc<str>>) {
-        // It may have been replaced since, by a copy with a charge of its own.
+        // The copy may have been replaced since, by one with a charge of its own.
         if self.write().leave_out(namespace, charge) {
             self.notify(namespace, &charge.key);
         }

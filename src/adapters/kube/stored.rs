@@ -1,4 +1,4 @@
-//! What a store keeps of an object: a value of a type of each kind.
+//! The values that stores keep of objects: one type for each kind.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,7 @@ use super::{labels::PackedLabels, size};
 pub(in crate::adapters) trait Stored:
     Sized + Debug + Send + Sync + 'static
 {
-    /// Whether the value is the object as it is, with all that its author wrote. Labels and annotations of others are
+    /// True if the value is the object as it is, with all that its author wrote. Labels and annotations of others are
     /// removed from such an object, because they may be as large as the API allows.
     const IS_WHOLE: bool = false;
 
@@ -27,12 +27,12 @@ pub(in crate::adapters) trait Stored:
         self.size()
     }
 
-    /// Whether the value equals one that is kept, which then stays: others may hold it.
+    /// True if the value equals one that is kept, which then stays: others may hold it.
     fn equals(&self, _kept: &Self) -> bool {
         false
     }
 
-    /// Its labels, if objects of this kind are selected by label.
+    /// The labels, if objects of this kind are selected by label.
     fn labels(&self) -> Option<&PackedLabels> {
         None
     }
@@ -40,7 +40,7 @@ pub(in crate::adapters) trait Stored:
     /// Takes the same labels in another text.
     fn share_labels(&mut self, _labels: PackedLabels) {}
 
-    /// Whether its spec and annotations equal those of `before`; such a change is not reported.
+    /// True if spec and annotations equal those of `before`; such a change is not reported.
     fn spec_eq(&self, _before: &Self) -> bool {
         true
     }

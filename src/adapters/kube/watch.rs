@@ -37,13 +37,13 @@ use crate::adapters::api_server::{
 use foretide_api::ports::UnusableCopies;
 use foretide_base::{clock::Clock, machine::Machine, redact::Redactor};
 
-/// After this many failures in a row without progress, the kind is listed again.
+/// Number of failures in a row without progress after which the kind is listed again.
 const FAILURES_BEFORE_RELIST: u32 = 3;
 /// The longest pause that a server may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_mins(2);
-/// A watch that ends sooner without an event was closed at once.
+/// Duration below which a watch that ends without an event was closed at once.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// Older copies are not acted on. A watch that works delivers twice as often, if only its end.
+/// Largest age of copies that are acted on. A watch that works delivers twice as often, if only its end.
 pub const MAX_STALENESS: SignedDuration = SignedDuration::from_secs(60);
 
 /// The timeouts and pauses of a watch.
@@ -57,7 +57,7 @@ pub struct WatchTimeouts {
     pub(super) backoff: Duration,
     /// Maximum pause before the random part.
     pub(super) max_backoff: Duration,
-    /// Copies older than this are not acted on.
+    /// Largest age of copies that are acted on.
     pub(super) max_staleness: SignedDuration,
 }
 
@@ -65,9 +65,9 @@ pub struct WatchTimeouts {
 pub trait Watched: Send + Sync {
     /// The state of its watches.
     fn report(&self) -> WatchReport;
-    /// Whether every scope has a complete list.
+    /// True if every scope has a complete list.
     fn is_synced(&self) -> bool;
-    /// Whether the copies of a namespace, or of every scope, are older than `max`.
+    /// Problem of the copies of a namespace, or of every scope, if they are older than `max`.
     fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<UnusableCopies>;
     /// Starts its watches, one task per scope.
     fn watch(
@@ -128,15 +128,15 @@ pub(super) struct Watch<V> {
     pub(super) timeouts: WatchTimeouts,
 }
 
-/// How one watch request ended.
+/// End of one watch request.
 enum WatchEnd {
     /// The server closed it at its timeout, after events.
     Regular,
-    /// The same, without any event.
+    /// The server closed it at its timeout, without any event.
     Quiet,
     /// The server no longer has the version to continue from.
     Expired,
-    /// Anything else.
+    /// Any other failure.
     Failed(CallError),
 }
 
@@ -144,9 +144,9 @@ enum WatchEnd {
 #[derive(Default)]
 struct Outage {
     failures: u32,
-    /// How many of them were requests without an answer in time.
+    /// Number of requests without an answer in time.
     timeouts: u32,
-    /// How long the server asked to wait with the last one.
+    /// Pause that the server asked for with the last failure.
     retry_after: Duration,
 }
 
@@ -262,7 +262,7 @@ impl<V: Stored> Watch<V> {
         version
     }
 
-    /// How a watch from `version` ended that had no event: as expired if the server is not at that version yet.
+    /// End of a watch from `version` that had no event: expired if the server is not at that version yet.
     async fn after_silence(&self, version: &str) -> WatchEnd {
         let server = async {
             let (text, _turn) = self.page(&Pages::of_one_object()).await?;
@@ -350,7 +350,7 @@ impl<V: Stored> Watch<V> {
         self.machine.clock().clone()
     }
 
-    /// The copies are up to date.
+    /// Records that the copies are up to date, which ends an outage.
     fn delivered(&self, outage: &mut Outage) {
         self.store
             .contacted(self.scope.as_deref(), &self.clock().contact());
@@ -422,7 +422,7 @@ impl<V: Stored> Watch<V> {
 
 const CLOSED: &str = "the server closed the watch at once, without any event";
 
-/// Whether a version of the server is before another. Versions that are no numbers cannot be compared.
+/// True if a version of the server is before another. Versions that are no numbers cannot be compared.
 pub(super) fn is_older(version: &str, other: &str) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
     number(version)

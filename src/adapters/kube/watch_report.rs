@@ -27,25 +27,25 @@ pub struct WatchReport {
     pub objects: usize,
     /// Objects that are excluded: they cannot be decoded, or the memory limit has no room for them.
     pub unreadable: usize,
-    /// Whether every scope has a complete list.
+    /// True if every scope has a complete list.
     pub synced: bool,
     /// Complete lists fetched.
     pub relists: u64,
     /// Lists and watches that failed.
     pub errors: u64,
-    /// Until when the oldest of its copies is known to be up to date: the last time at which its list was complete, or
-    /// its watch delivered an event, a bookmark or its regular end. Absent while a scope has no list.
+    /// Time until which the oldest of its copies is known to be up to date: the last time at which its list was
+    /// complete, or its watch delivered an event, a bookmark or its regular end. Absent while a scope has no list.
     pub last_contact: Option<Contact>,
     /// The last failure, until a request succeeds.
     pub failing: Option<String>,
-    /// Whether that failure means that the kind may not be read or is not served (403, 404).
+    /// True if the last failure means that the kind may not be read or is not served (403, 404).
     pub forbidden_or_not_found: bool,
 }
 
 // === impl WatchReport ===
 
 impl WatchReport {
-    /// Since when its most silent watch has received nothing, where watches run since `started`.
+    /// Time since when the most silent watch has received nothing, where watches run since `started`.
     #[must_use]
     pub fn silent_since<'a>(&'a self, started: &'a Contact) -> &'a Contact {
         self.last_contact.as_ref().unwrap_or(started)

@@ -1,4 +1,4 @@
-//! What the hub and the members have in common: the port [`Workloads`].
+//! The common part of the hub and the members: the port [`Workloads`].
 //!
 //! Reads pods, scales and HPAs from the stores and metrics from the metrics APIs; writes scales and HPAs.
 
@@ -162,15 +162,15 @@ impl<R: Role> Workloads for KubeCluster<R> {
 }
 
 impl<R: Role> KubeCluster<R> {
-    /// Copies of the namespace of a target that are left out, without which it is not known who else scales it. One that
-    /// is its own or that of a pod shows where it is missing.
+    /// Copies of the namespace of a target that are left out, and without which it is not known who else scales it. A
+    /// copy of the target itself or of a pod is no part of them: it is noticed where it is missing.
     fn left_out(&self, target: &ScaleTarget) -> Option<UnusableCopies> {
         let hpas = self.stores.hpas.left_out(&target.namespace);
         hpas.or_else(|| self.stores.scaled_objects.left_out(&target.namespace))
     }
 
-    /// How many pods are expected of a kind whose status may count something else: those that are selected; and those of the
-    /// namespace that are excluded, as any of them may be selected too.
+    /// Number of pods that are expected of a kind whose status may count something else: those that are selected, and
+    /// those of the namespace that are excluded, as any of them may be selected too. Zero if none is excluded.
     fn expected_pods(&self, namespace: &str, selector: &str) -> Result<Replicas, ClusterError> {
         let excluded = match self.stores.pods.excluded(namespace) {
             0 => return Ok(Replicas::ZERO),
@@ -180,7 +180,7 @@ impl<R: Role> KubeCluster<R> {
         Ok(Replicas::new(u32::try_from(pods).unwrap_or(u32::MAX)))
     }
 
-    /// How many pods run of the `ReplicaSet`s that the object with this UID owns.
+    /// Number of pods that run of the `ReplicaSet`s that the object with this UID owns.
     fn owned_pods(&self, namespace: &str, uid: &str) -> Replicas {
         let [_, _, replica_sets] = &self.stores.workloads;
         let replica_sets = replica_sets.in_namespace(namespace);

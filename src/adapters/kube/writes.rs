@@ -27,12 +27,11 @@ const MANAGER: &str = "foretide";
 /// Maximum size of the `note` of an event in events.k8s.io/v1.
 const NOTE_MAX: usize = 1024;
 
-/// A field of a status that is a text.
+/// A field of a status, and its new value.
 #[derive(Debug, Clone)]
 pub(super) struct StatusField<'a> {
-    /// As the API spells it.
+    /// The name, as the API spells it.
     pub(super) name: &'a str,
-    /// What it is to hold.
     pub(super) value: Value,
 }
 

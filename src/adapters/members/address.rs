@@ -1,4 +1,4 @@
-//! Which API servers a kubeconfig may name.
+//! Addresses of API servers that a kubeconfig may name.
 //!
 //! A kubeconfig comes from outside, so link-local and metadata addresses are always rejected, and this machine's own
 //! unless they are allowed. Names are checked as they are written and never resolved.
@@ -20,7 +20,7 @@ const METADATA: [IpAddr; 3] = [
 /// Parses the URL of an API server.
 ///
 /// # Errors
-/// Why the controller must not connect to it, and what is expected.
+/// The reason why the controller must not connect to it, and what is expected.
 pub(super) fn parse_server(text: &str, allow_loopback: bool) -> Result<Url, &'static str> {
     if text.len() > URL_MAX {
         return Err("is longer than 2048 characters; give the URL of the API server");
@@ -40,7 +40,7 @@ pub(super) fn parse_server(text: &str, allow_loopback: bool) -> Result<Url, &'st
     Ok(url)
 }
 
-/// Why a host must not be connected to; `host` is in the form of the URL parser.
+/// Reason why a host must not be connected to; `host` is in the form of the URL parser.
 fn forbidden_host(host: &str, allow_loopback: bool) -> Option<&'static str> {
     // The URL parser has already turned `2130706433` and `0x7f.1` into 127.0.0.1.
     let literal = host.trim_start_matches('[').trim_end_matches(']');
@@ -50,7 +50,7 @@ fn forbidden_host(host: &str, allow_loopback: bool) -> Option<&'static str> {
     }
 }
 
-/// Why an address must not be connected to.
+/// Reason why an address must not be connected to.
 fn forbidden_address(written: IpAddr, allow_loopback: bool) -> Option<&'static str> {
     // `::ffff:169.254.169.254` is an IPv4 address.
     let address = written.to_canonical();
@@ -74,7 +74,7 @@ fn forbidden_address(written: IpAddr, allow_loopback: bool) -> Option<&'static s
     }
 }
 
-/// Why a name must not be connected to.
+/// Reason why a name must not be connected to.
 fn forbidden_name(host: &str, allow_loopback: bool) -> Option<&'static str> {
     let name = host.trim_end_matches('.');
     let label = |label: &str| {

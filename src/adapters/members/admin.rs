@@ -31,10 +31,10 @@ use foretide_base::machine::Machine;
 
 /// Field manager of the objects that the commands apply.
 const MANAGER: &str = "foretide-members";
-/// How many times the token of a service account is read, half a second apart, until it exists.
+/// Number of times that the token of a service account is read, half a second apart, until it exists.
 const TOKEN_ATTEMPTS: u32 = 20;
-/// How many times an object is applied until there is an answer: a second apply changes nothing, and a cluster that has
-/// just started may be slow.
+/// Number of times that an object is applied until there is an answer: a second apply changes nothing, and a cluster
+/// that has just started may be slow.
 const APPLY_ATTEMPTS: u32 = 3;
 
 /// A client of one cluster, for the command line.
@@ -50,30 +50,30 @@ pub struct ApiServer {
     pub url: String,
     /// The name that its certificate must have, if not that of the URL.
     pub tls_server_name: Option<String>,
-    /// Its certificate authority in PEM; empty when the kubeconfig has none.
+    /// The certificate authority in PEM; empty when the kubeconfig has none.
     pub certificate_authority: String,
 }
 
 /// One member of the hub's inventory.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ListedMember {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Host and port of its server, if its Secret can be used.
     pub host: Option<String>,
-    /// Its provider, region and zones.
+    /// The provider, region and zones.
     pub location: [String; 3],
-    /// Its taints, in the form of `kubectl taint`.
+    /// The taints, in the form of `kubectl taint`.
     pub taints: Vec<String>,
-    /// What is wrong with its Secret.
+    /// The problem with its Secret.
     pub problem: Option<String>,
     /// Name of its Secret, if it has one.
     pub secret: Option<String>,
-    /// Whether a `ClusterProfile` describes it.
+    /// True if a `ClusterProfile` describes it.
     pub has_profile: bool,
-    /// Whether it leaves on purpose.
+    /// True if it leaves on purpose.
     pub leaving: bool,
-    /// Its address and credentials, if its Secret can be used.
+    /// The address and credentials, if its Secret can be used.
     pub access: Option<Access>,
 }
 
@@ -153,7 +153,7 @@ impl AdminClient {
         self.apply_as(MANAGER, manifest).await
     }
 
-    /// The same by another field manager.
+    /// Server-side apply as by [`Self::apply`], with another field manager.
     pub(super) async fn apply_as(
         &self,
         manager: &str,
@@ -271,8 +271,8 @@ impl AdminClient {
         }
     }
 
-    /// Which of the permissions that the hub needs in a member are granted; `place` adds those for placing workloads.
-    /// With `namespaces`, namespaced resources are reviewed in each of them.
+    /// The permissions that the hub needs in a member, each with true if it is granted; `place` adds those for placing
+    /// workloads. With `namespaces`, namespaced resources are reviewed in each of them.
     ///
     /// # Errors
     /// The server does not answer.

@@ -1,14 +1,15 @@
-//! For how long another machine could have been heard: the time in which this process was awake.
+//! Time in which another machine could have been heard: that in which this process was awake.
 //!
-//! A process that was paused, or whose machine was, sent no requests, so that time does not count as silence of the others.
+//! A process that was paused, or whose machine was, sent no requests, so that time does not count as silence of the
+//! others.
 
 use std::{collections::VecDeque, time::Duration};
 
 use foretide_base::clock::Monotonic;
 
-/// How often the time is read while the process runs.
+/// Period of reading the time while the process runs.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
-/// A longer time between two readings was a pause, from this much after the first one on.
+/// Longest time between two readings without a pause; a pause begins this much after the first reading.
 const LONGEST_GAP: Duration = Duration::from_secs(3);
 /// Maximum number of pauses that are remembered; earlier ones count as time awake.
 const PAUSES: usize = 16;
@@ -17,7 +18,7 @@ const PAUSES: usize = 16;
 #[derive(Debug)]
 pub(super) struct AwakeTime {
     last: Monotonic,
-    /// Their beginnings and ends, in their order.
+    /// Beginnings and ends, in their order.
     pauses: VecDeque<(Monotonic, Monotonic)>,
 }
 

@@ -1,4 +1,4 @@
-//! The connection to one member cluster: its stores, and whether it answers.
+//! The connection to one member cluster: its stores, and its health.
 //!
 //! A probe asks the member for `/readyz` every few seconds, because a quiet cluster sends nothing on its watches for
 //! most of a minute, and an unreachable one sends nothing at all. The results of the probe and the age of the watches
@@ -29,14 +29,14 @@ use crate::adapters::{
 use foretide_api::ports::Workloads as _;
 use foretide_base::clock::{Clock, Contact};
 
-/// How long a member may be silent before it counts as lost.
+/// Limits of a member's silence, beyond which it counts as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// Time between two probes.
     pub probe_period: SignedDuration,
-    /// Without a successful probe for longer than this it is lost.
+    /// Longest time without a successful probe.
     pub lost_after: SignedDuration,
-    /// With a watch that delivered nothing for longer than this it is lost; a quiet one delivers its end every 25 s.
+    /// Longest time in which a watch delivers nothing; a quiet one delivers its end every 25 s.
     pub watch_silence: SignedDuration,
 }
 
@@ -49,9 +49,9 @@ pub(super) struct MemberConnection {
     tasks: JoinSet<()>,
 }
 
-/// How long a part of a connection that exited waits before it is started again; doubles with each further exit.
+/// Delay before a part of a connection that exited is started again; doubles with each further exit.
 const FIRST_RESTART_DELAY: Duration = Duration::from_secs(1);
-/// The longest such delay. A part that ran for longer than this starts again after the first one.
+/// Longest delay before a restart. A part that ran for longer than this starts again after the first delay.
 const LAST_RESTART_DELAY: Duration = Duration::from_mins(1);
 
 /// The problem of a member that answers with HTTP 401.
@@ -60,11 +60,11 @@ pub(super) const UNAUTHORIZED: &str =
 
 /// The state of the watches.
 struct WatchState {
-    /// When the quietest of them last received something.
+    /// Time at which the quietest watch last received something.
     heard: Option<Contact>,
-    /// Whether every first list is complete.
+    /// True if every first list is complete.
     synced: bool,
-    /// Why one of them fails.
+    /// Failure of a watch.
     failing: Option<String>,
 }
 
@@ -80,24 +80,24 @@ struct HealthProbe {
 /// The results of the probe.
 #[derive(Debug, Clone, PartialEq)]
 struct ProbeState {
-    /// When the member last answered, or when the probe started.
+    /// The last answer of the member, or the start of the probe.
     answered: Contact,
-    /// Since when it reports that it is not ready, and its message.
+    /// Time since when it reports that it is not ready, and its message.
     unready: Option<(Contact, String)>,
-    /// Why the last probe had no answer.
+    /// Reason why the last probe had no answer.
     unanswered: Option<String>,
-    /// Whether the last answer was HTTP 401.
+    /// True if the last answer was HTTP 401.
     unauthorized: bool,
 }
 
-/// The health of a member, and why.
+/// The health of a member, and the reason for it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct HealthReport {
-    /// Whether it answers. The time since which it is lost may lie in the future.
+    /// The health. The time since which the member is lost may lie in the future.
     pub(super) health: Health,
-    /// What is wrong, for messages; always present for a member that is not ready.
+    /// The problem, for messages; always present for a member that is not ready.
     pub(super) problem: Option<String>,
-    /// Whether the last answer was HTTP 401.
+    /// True if the last answer was HTTP 401.
     pub(super) unauthorized: bool,
 }
 
@@ -156,7 +156,7 @@ impl MemberConnection {
         self
     }
 
-    /// Whether every store that a sync needs has seen a complete list.
+    /// True if every store that a sync needs has seen a complete list.
     pub(super) fn is_synced(&self) -> bool {
         self.cluster.is_synced()
     }
@@ -251,7 +251,7 @@ impl HealthProbe {
         }
     }
 
-    /// For how long the member has not been heard while it could have been.
+    /// Time for which the member has not been heard while it could have been.
     fn silence_since(&self, contact: &Contact) -> SignedDuration {
         let now = self.clock.monotonic();
         let mut awake = self.awake();
@@ -313,7 +313,8 @@ impl ProbeState {
     ) -> HealthReport {
         let answered = self.answered;
         let unknown = |last: Contact, timeout: SignedDuration, problem, cause| {
-            // By the silence and not by the time of the contact: the wall clock may have stepped since, or the hub paused.
+            // By the silence and not by the time of the contact: the wall clock may have stepped since, or the hub
+            // paused.
             let left = timeout.saturating_sub(silence(&last));
             let since = now.saturating_add(left).unwrap_or(now);
             (Health::Unknown { since }, Some(with_cause(problem, cause)))
@@ -469,7 +470,7 @@ mod tests {
         // Nothing of this process runs for an hour.
         tokio::time::advance(Duration::from_hours(1)).await;
         assert!(probe.silence_since(&answered) < SignedDuration::from_secs(10));
-        // From now on it does, and the member stays silent.
+        // From now on the process runs, and the member stays silent.
         let awake = probe.stay_awake();
         let silent = tokio::time::timeout(Duration::from_mins(1), awake).await;
         assert!(silent.is_err());

@@ -30,7 +30,7 @@ use crate::adapters::{
 };
 use foretide_api::ports::ClusterError;
 
-/// How often discovery is repeated on a hub without `ClusterProfile`s.
+/// Period of discovery on a hub without `ClusterProfile`s.
 const DISCOVERY_PERIOD: Duration = Duration::from_mins(1);
 /// Label of the Secret of a profile: the name of the profile.
 const PROFILE_LABEL: &str = "x-k8s.io/cluster-profile";
@@ -43,15 +43,14 @@ const PROFILE_KEY: &str = "Config";
 /// One member of the inventory.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct InventoryEntry {
-    /// Its description.
     pub(super) info: MemberInfo,
-    /// Its address and credentials, or why they cannot be used.
+    /// The address and credentials, or the reason why they cannot be used.
     pub(super) access: Result<Access, String>,
     /// Name of the Secret with its kubeconfig, if there is one.
     pub(super) secret: Option<String>,
-    /// Whether a `ClusterProfile` describes it.
+    /// True if a `ClusterProfile` describes it.
     pub(super) has_profile: bool,
-    /// Since when its `ClusterProfile` reports that its control plane is not healthy; wall clock.
+    /// Time since when its `ClusterProfile` reports that its control plane is not healthy; wall clock.
     pub(super) unhealthy: Option<Timestamp>,
 }
 
@@ -61,7 +60,7 @@ pub(super) struct Inventory {
     secrets: Arc<Store<MemberSecret>>,
     profiles: Arc<Store<ClusterProfile>>,
     profile_secrets: Arc<Store<MemberSecret>>,
-    /// Whether discovery found that the hub serves no profiles.
+    /// True if discovery found that the hub serves no profiles.
     without_profiles: AtomicBool,
 }
 
@@ -69,7 +68,7 @@ pub(super) struct Inventory {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ClusterProfile {
     name: String,
-    /// Its labels, and its properties; a label takes precedence over a property of the same name.
+    /// Labels and properties; a label takes precedence over a property of the same name.
     labels: BTreeMap<String, String>,
     unhealthy: Option<Timestamp>,
 }
@@ -158,7 +157,7 @@ impl Inventory {
         }
     }
 
-    /// Whether the API server forbids to list the Secrets.
+    /// True if the API server forbids to list the Secrets.
     pub(super) async fn is_refused(&self, settings: &MemberSettings) -> bool {
         let Ok(path) = Resource::SECRET.collection(Some(&settings.namespace)) else {
             return false;
@@ -224,7 +223,7 @@ impl Inventory {
         }
     }
 
-    /// Whether Secrets and profiles have been listed. Profiles that may not be read count as none. Those that cannot be
+    /// True if Secrets and profiles have been listed. Profiles that may not be read count as none. Those that cannot be
     /// read at the moment are waited for, because members that are not known yet look as if they were deleted.
     pub(super) fn is_listed(&self) -> bool {
         let listed = |report: WatchReport| report.synced || report.forbidden_or_not_found;
@@ -292,7 +291,8 @@ impl Inventory {
 }
 
 impl Inventory {
-    /// Lists Secrets and profiles once, without a watch. Returns why profiles cannot be read, if the hub serves them.
+    /// Lists Secrets and profiles once, without a watch. Returns the reason why profiles cannot be read, if the hub
+    /// serves them.
     pub(super) async fn list_once(
         &self,
         calls: &Calls,

@@ -32,7 +32,7 @@ struct LabelsMeta {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// Why a member is not ready.
+/// Reasons why a member is not ready.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unready {
     /// HTTP 401.
@@ -41,7 +41,7 @@ pub enum Unready {
     /// There was no answer within the deadline.
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
-    /// It reports that it is not ready, or cannot be connected to.
+    /// The member reports that it is not ready, or cannot be connected to.
     #[error("{0}")]
     Other(String),
 }

@@ -31,7 +31,7 @@ pub struct Access {
     pub server: Url,
     /// The name that its certificate must have, if not that of the URL.
     pub tls_server_name: Option<String>,
-    /// Its certificate authority: DER certificates, at least one.
+    /// The certificate authority: DER certificates, at least one.
     pub(super) certificate_authority: Vec<Vec<u8>>,
     pub(super) credentials: Credentials,
 }
@@ -50,13 +50,13 @@ pub(super) enum Credentials {
     },
 }
 
-/// Why a kubeconfig is not used: the field, what is wrong with it, and what to do.
+/// Reason why a kubeconfig is not used: the field, the problem with it, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
 pub struct KubeconfigError {
-    /// Its path in the kubeconfig.
+    /// Path of the field in the kubeconfig.
     pub field: String,
-    /// What is wrong, and what to do.
+    /// The problem, and the remedy.
     pub problem: String,
 }
 
@@ -394,7 +394,7 @@ impl<'a> Section<'a> {
     }
 
     fn token(&self, token: &str) -> Result<Credentials, KubeconfigError> {
-        // It becomes a part of a header.
+        // The token becomes a part of a header.
         if token.len() > TOKEN_MAX || !token.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(self.error(
                 "token",
@@ -420,7 +420,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Whether a refused field would change anything; `insecure-skip-tls-verify: false` and `exec: null` do not.
+/// True if a refused field would change anything; `insecure-skip-tls-verify: false` and `exec: null` do not.
 fn has_effect(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,

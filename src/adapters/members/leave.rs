@@ -15,19 +15,20 @@ use crate::adapters::api_server::{Body, Resource};
 use foretide_api::ports::ClusterError;
 use foretide_api::status::stored_ledger;
 
-/// Field manager of the annotation. Not that of the other commands: an apply removes what its manager leaves out.
+/// Field manager of the annotation. It differs from that of the other commands, because an apply removes what its
+/// manager leaves out.
 const MANAGER: &str = "foretide-members-remove";
 
-/// What a fleet has in a member.
+/// The share of a fleet in a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetShare {
     /// The fleet, as `NAMESPACE/NAME`.
     pub fleet: String,
     /// The member's name.
     pub member: String,
-    /// How many replicas run there, as far as is known.
+    /// Number of replicas that run in the member, as far as it is known.
     pub current: Option<i32>,
-    /// Why it has its bounds.
+    /// The reason for the bounds of the member.
     pub reason: String,
 }
 
@@ -39,7 +40,7 @@ struct FleetObject {
 }
 
 impl AdminClient {
-    /// What the fleets of this hub have in members, by their ledgers.
+    /// Shares of the fleets of this hub in members, by their ledgers.
     ///
     /// # Errors
     /// The fleets cannot be read.
@@ -110,7 +111,7 @@ impl AdminClient {
     }
 }
 
-/// What a fleet has in members; an error if its ledger cannot be read, because then that is unknown.
+/// Shares of a fleet in members; an error if its ledger cannot be read, because then they are unknown.
 fn shares_of(fleet: &FleetObject) -> Result<Vec<FleetShare>, ClusterError> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let fleet_name = fleet.metadata.name.as_deref().unwrap_or_default();

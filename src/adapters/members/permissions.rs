@@ -11,7 +11,7 @@ pub struct Permission {
     pub resources: &'static [&'static str],
     /// Allowed verbs.
     pub verbs: &'static [&'static str],
-    /// What the controller needs it for.
+    /// Purpose for which the controller needs it.
     pub purpose: &'static str,
 }
 
@@ -26,7 +26,7 @@ pub struct AccessReview {
     pub verb: &'static str,
     /// Namespace; none for all namespaces, and for resources without one.
     pub namespace: Option<String>,
-    /// What the controller needs it for.
+    /// Purpose for which the controller needs it.
     pub purpose: &'static str,
 }
 
@@ -105,8 +105,8 @@ pub fn permissions(place: bool) -> &'static [Permission] {
     if place { &PERMISSIONS } else { always }
 }
 
-/// The same as one access review per verb and resource; those of namespaced resources once in each of `namespaces`, or
-/// for all namespaces if there are none.
+/// The permissions as one access review per verb and resource; those of namespaced resources once in each of
+/// `namespaces`, or for all namespaces if there are none.
 pub(super) fn access_reviews(
     place: bool,
     namespaces: &[String],

@@ -11,8 +11,8 @@
 //! gone while leaving     is closed: the member was removed on purpose
 //! ```
 //!
-//! A member that was never read has no connection worth keeping: while its Secret cannot be used, it is a member without
-//! a cluster. That fleets still have shares of a member that is not in the registry is left to the controller.
+//! A member that was never read has no connection worth keeping: while its Secret cannot be used, it is a member
+//! without a cluster. That fleets still have shares of a member that is not in the registry is left to the controller.
 
 use std::{
     collections::BTreeMap,
@@ -45,9 +45,9 @@ use foretide_base::{
     error::chain,
 };
 
-/// How often a pending connection is checked.
+/// Period of checking a pending connection.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
-/// How often the inventory is checked until its first list, which causes no event when it has no Secrets.
+/// Period of checking the inventory until its first list, which causes no event when it has no Secrets.
 const FIRST_CHECK_PERIOD: Duration = Duration::from_millis(200);
 
 /// Opens a connection with the access of a kubeconfig; tests replace it.
@@ -69,24 +69,24 @@ pub struct MemberRegistry {
 /// The state of one member, for metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemberReport {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whether it answers, accepts the credentials, and reports that it is ready.
+    /// True if it answers, accepts the credentials, and reports that it is ready.
     pub ready: bool,
-    /// How long ago it last answered; none without a connection.
+    /// Time since its last answer; none without a connection.
     pub silence: Option<SignedDuration>,
-    /// Whether its Secret can be used. That of a member that leaves is not needed.
+    /// True if its Secret can be used. That of a member that leaves is not needed.
     pub usable: bool,
-    /// How many times a part of its connection exited unexpectedly and was started again.
+    /// Number of times that a part of its connection exited unexpectedly and was started again.
     pub restarts: u64,
 }
 
 /// One member.
 struct RegistryEntry {
     info: MemberInfo,
-    /// That its `ClusterProfile` reports that it is not healthy.
+    /// The report of its `ClusterProfile` that it is not healthy.
     unhealthy: Option<Unhealthy>,
-    /// Why the Secret cannot be used, and since when.
+    /// Time since when the Secret cannot be used, and the reason.
     failed: Option<(ClockReading, String)>,
     /// Restarts of the parts of all its connections.
     restarts: Arc<AtomicU64>,
@@ -100,9 +100,9 @@ struct RegistryEntry {
 struct Unhealthy {
     /// The time of the report, by another clock.
     reported: Timestamp,
-    /// The same on our clock, as it was then.
+    /// The time of the report on our clock, as it was then.
     since: Timestamp,
-    /// Our clocks when it was seen first.
+    /// Readings of our clocks when the report was seen first.
     seen: ClockReading,
 }
 
@@ -127,7 +127,7 @@ impl MemberRegistry {
         }
     }
 
-    /// Whether the API server forbids to read the Secrets. Only a hub of fleets has that permission.
+    /// True if the API server forbids to read the Secrets. Only a hub of fleets has that permission.
     pub async fn is_refused(&self) -> bool {
         self.inventory.is_refused(&self.settings).await
     }
@@ -169,7 +169,7 @@ impl MemberRegistry {
         entries.iter().map(report).collect()
     }
 
-    /// How many objects are excluded in all members, by kind.
+    /// Number of objects that are excluded in all members, by kind.
     #[must_use]
     pub fn unreadable(&self) -> BTreeMap<&'static str, usize> {
         let mut by_kind = BTreeMap::new();
@@ -349,7 +349,7 @@ impl Fleet for MemberRegistry {
 // === impl Unhealthy ===
 
 impl Unhealthy {
-    /// Since when, on the wall clock as it is now.
+    /// Time since when the member is not healthy, on the wall clock as it is now.
     fn since(self, now: ClockReading) -> Timestamp {
         after_steps(self.since, self.seen, now)
     }
@@ -374,8 +374,8 @@ impl RegistryEntry {
         }
     }
 
-    /// Whether these credentials are in use already, or are tried already. Newer ones that are tried are dropped if the
-    /// Secret is back at those in use.
+    /// True if these credentials are in use or are tried already. Newer ones that are tried are dropped if the Secret
+    /// is back at those in use.
     fn keeps(&mut self, access: &Access) -> bool {
         let is_of = |connection: &MemberConnection| connection.access == *access;
         let is_in_use = self.connection.as_ref().is_some_and(is_of);
@@ -423,7 +423,7 @@ impl RegistryEntry {
         }
     }
 
-    /// Whether the member stays although it is no longer listed: nobody said that it leaves, and the connection serves.
+    /// True if the member stays although it is no longer listed: nobody said that it leaves, and the connection serves.
     fn outlives_its_secret(&mut self, now: ClockReading) -> bool {
         if self.info.leaving {
             return false;
@@ -438,7 +438,7 @@ impl RegistryEntry {
         self.connection.is_some()
     }
 
-    /// Whether the connection in use has read everything that a sync needs, now or before.
+    /// True if the connection in use has read everything that a sync needs, now or before.
     fn has_been_read(&self) -> bool {
         let connection = self.connection.as_ref();
         connection.is_some_and(MemberConnection::is_synced)
@@ -457,7 +457,7 @@ impl RegistryEntry {
         newer.or(self.connection.as_ref())
     }
 
-    /// Why the credentials in the Secret cannot be used.
+    /// Reason why the credentials in the Secret cannot be used.
     fn secret_problem(&self, now: ClockReading) -> Option<String> {
         if let Some((since, problem)) = &self.failed {
             let since = after_steps(since.wall(), *since, now);
@@ -473,8 +473,8 @@ impl RegistryEntry {
         Some(format!("the new credentials are not used: {problem}"))
     }
 
-    /// Whether the member is healthy. One whose Secret cannot be used is lost `lost_after` later, like one that does
-    /// not answer.
+    /// Health of the member. A member whose Secret cannot be used is lost `lost_after` later, like one that does not
+    /// answer.
     fn report(&self, lost_after: SignedDuration, now: ClockReading) -> HealthReport {
         let report = self.serving().map(MemberConnection::report);
         match (report, self.unhealthy) {

@@ -33,13 +33,13 @@ pub(super) struct MemberSecret {
     data: BTreeMap<String, String>,
 }
 
-/// What a Secret says about its member, without its kubeconfig.
+/// Description of a member by its Secret, without the kubeconfig.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MemberInfo {
     pub(super) profile: Profile,
     pub(super) taints: Vec<Taint>,
     pub(super) prometheus: Option<String>,
-    /// Whether it leaves on purpose.
+    /// True if the member leaves on purpose.
     pub(super) leaving: bool,
     pub(super) problem: Option<String>,
 }

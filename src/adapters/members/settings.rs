@@ -2,19 +2,19 @@
 
 use super::connection::Timeouts;
 
-/// Where members are found, and how they are watched.
+/// Settings for finding and watching members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberSettings {
-    /// Namespace of their Secrets in the hub.
+    /// Namespace of the members' Secrets in the hub.
     pub namespace: String,
-    /// Label selector of those Secrets, in its text form.
+    /// Label selector of the Secrets, in its text form.
     pub label: String,
     /// Key of the kubeconfig in the data of a Secret.
     pub key: String,
-    /// Whether a member may be on this machine.
+    /// True if a member may be on this machine.
     pub allow_loopback: bool,
     /// Namespaces that are watched in the members; empty for all.
     pub namespaces: Vec<String>,
-    /// How long a member may be silent.
+    /// Limits of a member's silence.
     pub timeouts: Timeouts,
 }

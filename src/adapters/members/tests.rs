@@ -265,7 +265,7 @@ async fn a_secret_that_is_deleted_or_loses_its_label_and_comes_back_changes_noth
     let (members, connects) = ready(vec![secret("one", "a")]).await;
     let (first, before) = (serving(&members), only(&members));
 
-    // Without the label it is not listed either.
+    // Without the label the Secret is not listed either.
     members.set_secrets(vec![]);
     let view = only(&members);
     assert!(Arc::ptr_eq(&serving(&members), &first));
@@ -311,7 +311,7 @@ async fn a_member_whose_secret_is_missing_leaves_by_a_secret_without_a_kubeconfi
     without_data["data"] = json!({});
     members.set_secrets(vec![without_data]);
     assert_eq!(only(&members).membership, Membership::Leaving);
-    // It can still be drained.
+    // The member can still be drained.
     assert!(Arc::ptr_eq(&serving(&members), &first));
     assert!(members.reports()[0].usable, "its Secret is not needed");
     members.set_secrets(vec![]);
@@ -436,8 +436,8 @@ async fn a_token_that_a_server_repeats_is_hidden() {
     }
 }
 
-/// A registry that runs over a hub with these profiles and their Secrets, and without others. Its members are healthy and
-/// empty.
+/// A registry that runs over a hub with these profiles and their Secrets, and no other Secrets. Its members are healthy
+/// and empty.
 fn inventory(
     profiles: impl Fn() -> Reply + Send + Sync + 'static,
     secrets: Value,

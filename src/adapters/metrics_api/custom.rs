@@ -20,7 +20,7 @@ use foretide_api::ports::MetricQuery;
 const GROUP: &str = "custom.metrics.k8s.io";
 /// Supported versions, the best first.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
-/// How long a discovered version is used.
+/// Time for which a discovered version is used.
 const VERSION_MAX_AGE: Duration = Duration::from_mins(1);
 
 #[derive(Deserialize)]

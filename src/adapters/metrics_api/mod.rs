@@ -37,7 +37,7 @@ const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 pub(super) struct MetricsApi {
     calls: Arc<Calls>,
     discovery: Arc<Discovery>,
-    /// The version of the custom metrics API, and when it was discovered.
+    /// The version of the custom metrics API, and the time of its discovery.
     version: Mutex<Option<(Monotonic, &'static str)>>,
 }
 

@@ -1,4 +1,4 @@
-//! Client of one Prometheus server: range queries, and what their answers and errors mean.
+//! Client of one Prometheus server: range queries, and the meaning of their answers and errors.
 //!
 //! A query is a form-encoded POST, because the text of one may be longer than a URL. No secret is sent over plain http,
 //! and a partial response is an error.
@@ -28,7 +28,7 @@ const LIMITS: ResponseLimits = ResponseLimits {
 const LARGE_BODY: usize = 512 * 1024;
 /// Deadline of a request, from the first byte sent to the last received.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How much earlier than the client the server gives up, so that its own error arrives before the deadline.
+/// Lead of the server's timeout over the client's, so that its own error arrives before the deadline.
 const SERVER_LEAD: Duration = Duration::from_millis(500);
 
 /// A Prometheus server, or one that imitates its query API. Clones share connections.
@@ -118,7 +118,7 @@ impl Prometheus {
         })
     }
 
-    /// Its state, under the name of its endpoint.
+    /// Health of the server, under the name of its endpoint.
     pub(super) fn health(&self, name: &str) -> ServerHealth {
         let credentials = self.sessions.status();
         ServerHealth {
@@ -129,12 +129,12 @@ impl Prometheus {
         }
     }
 
-    /// The headers that are sent to it, in words; one of them may name a tenant.
+    /// The headers that are sent to the server, in words; one of them may name a tenant.
     pub(super) fn headers_in_words(&self) -> Option<String> {
         self.sessions.server().credentials().headers_in_words()
     }
 
-    /// How often the tenant changed.
+    /// Number of changes of the tenant.
     pub(super) fn version(&self) -> u64 {
         self.sessions.version()
     }
@@ -146,8 +146,8 @@ impl Prometheus {
         problem.map(sentence).unwrap_or_default()
     }
 
-    /// Whether a request may be sent: not while the server hangs, or the requests of the namespace time out, which other
-    /// series would have to wait for.
+    /// Admits a request, except while the server hangs or the requests of the namespace time out: other series would
+    /// have to wait for it.
     fn admit(&self, namespace: &str) -> Result<(), HistoryError> {
         let now = self.clock.monotonic();
         let admitted = self.circuits().admit(Some(namespace), now);
@@ -157,7 +157,7 @@ impl Prometheus {
         })
     }
 
-    /// No holder of this lock can leave them half-changed, so a poisoned lock is still usable.
+    /// The circuits. No holder of this lock can leave them half-changed, so a poisoned lock is still usable.
     fn circuits(&self) -> MutexGuard<'_, Circuits> {
         self.circuits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,8 +271,9 @@ impl Prometheus {
         }
     }
 
-    /// Prometheus: `bad_data` 400, `execution` 422, `canceled`, `timeout` and `unavailable` 503, `internal` 500.
-    /// Other servers add error types of their own, which are classified by the status.
+    /// The error that the server reports by its type. Prometheus: `bad_data` 400, `execution` 422, `canceled`,
+    /// `timeout` and `unavailable` 503, `internal` 500. Other servers add error types of their own, which are
+    /// classified by the status.
     fn server_error(&self, status: u16, kind: &str, message: &str) -> HistoryError {
         let excerpted = excerpt(message);
         match kind {

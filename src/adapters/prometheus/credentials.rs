@@ -22,19 +22,17 @@ use foretide_api::ports::{Authorization, CredentialExpiry, CredentialFiles, Sett
 /// The largest file that is read: several times the CA bundle of a distribution.
 const FILE_MAX: u64 = 4 * 1024 * 1024;
 
-/// Why credentials cannot be used.
+/// Reasons why credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CredentialError {
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which file.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: std::io::Error,
     },
-    /// It is something else than a file, such as a pipe, which might never be read to its end.
+    /// The path names something else than a file, such as a pipe, which might never be read to its end.
     #[error("{} is not a file", .0.display())]
     NotAFile(PathBuf),
     /// A file holds nothing that can be sent.
@@ -72,12 +70,12 @@ pub(super) enum CredentialError {
     /// The files were not read in time, as on a file system that hangs.
     #[error("timed out reading the credential files")]
     TimedOut,
-    /// The task that read them panicked.
+    /// The task that read the files panicked.
     #[error("the task that reads the credential files exited unexpectedly")]
     Panicked,
 }
 
-/// What is sent to one server, and which certificate authorities are trusted.
+/// The credentials that are sent to one server, and the certificate authorities that are trusted.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Credentials {
     /// The headers of each request.
@@ -86,27 +84,28 @@ pub(super) struct Credentials {
     pub(super) ca: Option<Pem>,
     /// The certificate of the client, and its key.
     pub(super) client_certificate: Option<(Pem, Pem)>,
-    /// The secrets among them.
+    /// The texts among the credentials that must not be shown.
     secrets: Vec<String>,
-    /// What may decide which series the server returns: the username, and the headers other than `Authorization`.
+    /// The values that may decide which series the server returns: the username, and the headers other than
+    /// `Authorization`.
     tenant: Vec<String>,
-    /// When the bearer token expires, if it says so.
+    /// Expiry of the bearer token, if it states one.
     token_expiry: Option<CredentialExpiry>,
 }
 
-/// The contents of a PEM file, and where they are from.
+/// The contents of a PEM file, and its path.
 #[derive(PartialEq, Eq)]
 pub(super) struct Pem {
     pub(super) path: PathBuf,
     pub(super) bytes: Vec<u8>,
 }
 
-/// The part of a JSON web token that says when it expires (RFC 7519), in seconds since 1970.
+/// Claims of a JSON web token about its expiry (RFC 7519), in seconds since 1970.
 #[derive(Deserialize)]
 struct Claims {
-    /// When it was issued, if it says so.
+    /// The time of issue, if stated.
     iat: Option<f64>,
-    /// When it expires.
+    /// The time of expiry.
     exp: f64,
 }
 
@@ -200,12 +199,12 @@ impl Credentials {
         self.secrets.clone()
     }
 
-    /// Whether a server may return other series than with these, because the tenant is another one.
+    /// True if a server may return other series than with `before`, because the tenant is another one.
     pub(super) fn is_other_tenant(&self, before: &Self) -> bool {
         self.tenant != before.tenant
     }
 
-    /// When the bearer token expires, if it says so.
+    /// Expiry of the bearer token, if it states one.
     pub(super) const fn token_expiry(&self) -> Option<CredentialExpiry> {
         self.token_expiry
     }
@@ -252,7 +251,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, CredentialError> {
     Ok(bytes)
 }
 
-/// When a bearer token expires, if it is a JSON web token that says so.
+/// Expiry of a bearer token, if it is a JSON web token that states one.
 fn token_expiry(token: &str) -> Option<CredentialExpiry> {
     let payload = token.split('.').nth(1)?;
     // RFC 7515 forbids padding; a token that has it is read anyway, because this is for a warning only.

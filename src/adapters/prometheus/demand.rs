@@ -1,4 +1,4 @@
-//! Which query gives the history of a metric.
+//! Choice of the query that gives the history of a metric.
 //!
 //! A query that the user wrote takes precedence, then a prometheus-adapter rule for the metric, then the built-in query
 //! of the metric's type. For one member cluster it is the same query at the member's own endpoint, or at the hub's with
@@ -21,12 +21,12 @@ use foretide_api::ports::{
 };
 use foretide_base::error::chain;
 
-/// How history queries are made.
+/// The rules by which history queries are made.
 #[derive(Debug, Clone, Default)]
 pub struct QueryRules {
     /// The configurable parts of the built-in queries.
     pub defaults: QueryDefaults,
-    /// What a query that a user wrote may read.
+    /// The series that a query of a user may read.
     pub scope: PromqlScope,
     /// The rules of prometheus-adapter in use.
     pub adapter: RulesCache,

@@ -15,18 +15,18 @@ use foretide_api::ports::{HistoryError, HistoryQuery, HistoryReader, ServerHealt
 /// The clients of all configured servers.
 #[derive(Debug, Clone, Default)]
 pub struct Endpoints {
-    /// That of `--prometheus`, if it is set.
+    /// The client of `--prometheus`, if it is set.
     pub hub: Option<Prometheus>,
-    /// Those of `--prometheus-endpoint`, by name.
+    /// The clients of `--prometheus-endpoint`, by name.
     pub named: BTreeMap<Arc<str>, Prometheus>,
 }
 
 /// The names of the configured endpoints, and the label that separates the series of members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointNames {
-    /// Whether the hub has an endpoint.
+    /// True if the hub has an endpoint.
     pub hub: bool,
-    /// The names of the others.
+    /// The names of the other endpoints.
     pub named: Vec<Arc<str>>,
     /// The label that holds the member's name at the endpoint of the hub.
     pub cluster_label: String,
@@ -45,7 +45,7 @@ impl Default for EndpointNames {
 // === impl Endpoints ===
 
 impl Endpoints {
-    /// Their names, for the queries that are made.
+    /// The names of the endpoints, for the queries that are made.
     #[must_use]
     pub fn names(&self, cluster_label: &str) -> EndpointNames {
         EndpointNames {

@@ -1,4 +1,5 @@
-//! HTTP client of one server: form-encoded requests over TLS, each with a deadline and a limit on the size of its answer.
+//! HTTP client of one server: form-encoded requests over TLS, each with a deadline and a limit on the size of its
+//! answer.
 //!
 //! It follows no redirects, because one could lead to a server that is not configured, and reads no proxy from the
 //! environment.
@@ -38,7 +39,7 @@ use foretide_base::machine::{Connector, Machine, Stream};
 /// The largest body that is read, before and after decompression: several times the 11,000 samples that one request may
 /// ask for.
 pub(super) const BODY_MAX: usize = 4 * 1024 * 1024;
-/// How long a connection may take to be made, with its TLS handshake.
+/// Timeout of a new connection, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A client of one server, with the credentials of one moment. Clones share connections.
@@ -47,29 +48,29 @@ pub(super) struct HttpClient {
     http: Client<Connections, String>,
     /// The base URL of the server.
     server: Url,
-    /// Those of each request.
+    /// The headers of each request.
     headers: HeaderMap,
-    /// From the first byte sent to the last received.
+    /// Timeout of a request, from the first byte sent to the last received.
     timeout: Duration,
 }
 
 /// A complete answer.
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// Decompressed.
+    /// The body, decompressed.
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no complete answer.
+/// Reasons why there is no complete answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
-    /// The deadline has passed, or that of the connection.
+    /// The deadline of the request or of the connection has passed.
     #[error("timed out")]
     TimedOut,
     /// The body has more than [`BODY_MAX`].
     #[error("the body is too large")]
     TooLarge,
-    /// The body is not what its header says.
+    /// The body cannot be decompressed as its header says.
     #[error("the body cannot be decompressed")]
     Compression(#[source] io::Error),
     /// No connection, or it was lost before the answer was complete.
@@ -77,7 +78,7 @@ pub(super) enum RequestError {
     Lost(#[source] BoxError),
 }
 
-/// When the certificate expires that the server showed last, if it showed one.
+/// Expiry of the certificate that the server showed last, if it showed one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServerCertificate(Arc<Mutex<Option<CredentialExpiry>>>);
 
@@ -100,7 +101,7 @@ impl HttpClient {
         timeout: Duration,
     ) -> Self {
         let http = Client::builder(TokioExecutor::new())
-            // Without it, the age of idle connections is measured by the clock of the system.
+            // Without this timer, the age of idle connections is measured by the clock of the system.
             .pool_timer(TokioTimer::new())
             .build(connections);
         Self {
@@ -114,7 +115,7 @@ impl HttpClient {
     /// Sends a form to a path below that of the server, and reads the answer to its end.
     ///
     /// # Errors
-    /// [`RequestError`]: a status is none.
+    /// [`RequestError`]; an answer of any status is no error.
     pub(super) async fn post(
         &self,
         path: &str,
@@ -175,7 +176,7 @@ async fn body(response: &mut Response<Incoming>) -> Result<Vec<u8>, RequestError
     Ok(body)
 }
 
-/// What a compressed body holds.
+/// Contents of a compressed body.
 fn decompressed(body: &[u8]) -> Result<Vec<u8>, RequestError> {
     let mut text = Vec::new();
     MultiGzDecoder::new(body)
@@ -201,7 +202,7 @@ impl From<BoxError> for RequestError {
     }
 }
 
-/// Whether an error says that time ran out: ours, or that of the system's connection.
+/// True if an error is a timeout: ours, or that of the system's connection.
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -217,7 +218,7 @@ fn is_timeout(error: &(dyn Error + 'static)) -> bool {
 // === impl ServerCertificate ===
 
 impl ServerCertificate {
-    /// When it expires.
+    /// Expiry of the certificate.
     pub(super) fn expiry(&self) -> Option<CredentialExpiry> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,7 +231,7 @@ impl ServerCertificate {
 // === impl Connections ===
 
 impl Connections {
-    /// The certificates that the server shows are noted in `certificate`.
+    /// Connections that note in `certificate` which one the server shows.
     pub(super) fn new(
         machine: &Machine,
         tls: ClientConfig,

@@ -5,11 +5,11 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`demand`] | which query gives the history of a metric |
-//! | [`queries`], [`adapter_config`], [`scope`] | its three sources: built in, the rules of prometheus-adapter, written by a user |
+//! | [`demand`] | choice of the query for the history of a metric |
+//! | [`queries`], [`adapter_config`], [`scope`] | built-in queries, rules of prometheus-adapter, queries of users |
 //! | [`promql`] | the builder |
 //! | `resolution` | over how long a query averages, and the same query for single minutes |
-//! | [`endpoints`], [`client`], [`response`] | which server is queried, the request, the JSON of its response |
+//! | [`endpoints`], [`client`], [`response`] | the server that is queried, the request, the JSON of its response |
 //! | `session`, `credentials`, `tls` | the HTTP client with the credentials of the moment, their files, certificates |
 //! | `http_client` | connections, requests and their answers |
 

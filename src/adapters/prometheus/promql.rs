@@ -14,7 +14,7 @@ const LABEL_VALUE_MAX: usize = 1024;
 /// The characters that have a meaning in RE2 syntax, so a literal escapes them.
 const RE2_METACHARACTERS: &str = r"\.+*?()|[]{}^$";
 
-/// Why a query cannot be built.
+/// Reasons why a query cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// Not `[a-zA-Z_:][a-zA-Z0-9_:]*`, or longer than 256 bytes.
@@ -34,7 +34,7 @@ pub enum BuildError {
     LabelValue {
         /// The label.
         label: String,
-        /// Its length.
+        /// Length of the value in bytes.
         bytes: usize,
     },
     /// A rate window of zero seconds.
@@ -206,7 +206,7 @@ impl Matcher {
         &self.name
     }
 
-    /// How it is compared.
+    /// Operator and value of the comparison.
     #[must_use]
     pub const fn test(&self) -> &Match {
         &self.test
@@ -246,7 +246,7 @@ impl fmt::Display for Matcher {
 pub struct SeriesSelector {
     /// The metric.
     pub metric: MetricName,
-    /// A series must match all of them.
+    /// The matchers, all of which a series must match.
     pub matchers: Vec<Matcher>,
 }
 
@@ -276,7 +276,7 @@ impl fmt::Display for SeriesSelector {
     }
 }
 
-/// How far `rate` looks back; prints as `3m` or `90s`.
+/// Range over which `rate` looks back; prints as `3m` or `90s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateWindow {
     seconds: u32,

@@ -25,11 +25,11 @@ const NODES: &str = "machine_cpu_cores";
 /// The workload whose pods are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkloadRef<'a> {
-    /// Its namespace, to which every query is bound.
+    /// The namespace, to which every query is bound.
     pub namespace: &'a str,
-    /// Its kind, such as `Deployment`.
+    /// The kind, such as `Deployment`.
     pub kind: &'a str,
-    /// Its name.
+    /// The name.
     pub name: &'a str,
     /// The names of its pods, as far as they were seen; used for kinds whose pods have names of no known shape.
     pub pods: Option<&'a PodNames>,
@@ -85,7 +85,7 @@ pub struct QueryDefaults {
     /// Matchers of every resource metric, such as `job="kubelet"`, which exclude workloads that expose series of the
     /// same name. None by default, because job names differ between installations.
     pub resource_matchers: Vec<Matcher>,
-    /// How far `rate` looks back.
+    /// Range over which `rate` looks back.
     pub rate_window: RateWindow,
 }
 
@@ -98,7 +98,7 @@ impl Default for QueryDefaults {
     }
 }
 
-/// Why there is no built-in query.
+/// Reasons why there is no built-in query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuiltInError {
     /// A resource other than CPU and memory.
@@ -160,9 +160,9 @@ pub fn built_in(
     Ok(Query::build(&expression_of(workload, metric, defaults)?)?)
 }
 
-/// As [`built_in`], for the part of one member cluster. For `Resource` and `ContainerResource` it is `sum(...) or
-/// -count(machine_cpu_cores{})`: a value below zero means that Prometheus scraped the cluster's nodes while none of the
-/// pods ran. For the other types, a workload without pods looks like one that is not scraped.
+/// The query of [`built_in`] for the part of one member cluster. For `Resource` and `ContainerResource` it is `sum(...)
+/// or -count(machine_cpu_cores{})`: a value below zero means that Prometheus scraped the cluster's nodes while none of
+/// the pods ran. For the other types, a workload without pods looks like one that is not scraped.
 ///
 /// # Errors
 /// As [`built_in`].
@@ -225,8 +225,8 @@ fn expression_of(
     })
 }
 
-/// The pattern of the names of a workload's pods, which matches as few other names as possible: that of its kind, else that
-/// of the pods that were seen; before one was seen `n-...`, which also matches pods of other workloads, such as
+/// The pattern of the names of a workload's pods, which matches as few other names as possible: that of its kind, else
+/// that of the pods that were seen; before one was seen `n-...`, which also matches pods of other workloads, such as
 /// `n-admin-0`.
 pub(super) fn pod_pattern(workload: WorkloadRef<'_>) -> RegexValue {
     // With `^` and `$`, which Prometheus adds by itself, so that the patterns are those of crane's `GetPodNameReg`.

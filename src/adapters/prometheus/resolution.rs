@@ -1,5 +1,5 @@
-//! Whether the values of a query are those of single minutes; if they are means over a longer time, the query for the
-//! values of minutes is the same one with ranges of a minute.
+//! Resolution of a query: whether its values are those of single minutes. If they are means over a longer time, the
+//! query for the values of minutes is the same one with ranges of a minute.
 //!
 //! ```text
 //! sum(rate(x[3m]))                   a mean    sum(rate(x[1m]))
@@ -67,7 +67,7 @@ fn shorten(tree: &mut Expr) -> Option<bool> {
     }
 }
 
-/// As [`shorten`], below `or`.
+/// Shortens the ranges of an expression below `or`, as [`shorten`] does.
 fn shorten_operand(tree: &mut Expr) -> Option<bool> {
     match tree {
         Expr::Paren(it) => shorten_operand(&mut it.expr),
@@ -114,7 +114,7 @@ fn shorten_call(call: &mut Call) -> Option<f64> {
         return None;
     }
     match call.func.name {
-        // They use the newest samples only, however long the range is.
+        // These functions use the newest samples only, however long the range is.
         "irate" | "last_over_time" => Some(1.0),
         "rate" | "increase" | "avg_over_time" => {
             let before = std::mem::replace(range, (*range).min(MINUTE));
@@ -124,7 +124,7 @@ fn shorten_call(call: &mut Call) -> Option<f64> {
     }
 }
 
-/// Whether a selector reads series of the present that no recording rule has made: a rule may have a range of its own.
+/// True if a selector reads series of the present that no recording rule has made: a rule may have a range of its own.
 fn is_plain(selector: &VectorSelector) -> bool {
     let name = selector.name.as_deref();
     name.is_some_and(|name| !name.contains(':'))
@@ -133,7 +133,8 @@ fn is_plain(selector: &VectorSelector) -> bool {
         && selector.matchers.or_matchers.is_empty()
 }
 
-/// The order of the printer, so that the printed text parses as the same tree; the order has no meaning.
+/// Puts the matchers into the order of the printer, so that the printed text parses as the same tree; the order has no
+/// meaning.
 fn sort_matchers(selector: &mut VectorSelector) {
     let matchers = &mut selector.matchers.matchers;
     matchers.sort_by_cached_key(ToString::to_string);

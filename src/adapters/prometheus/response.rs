@@ -31,8 +31,8 @@ pub enum Data {
     Series(Vec<Vec<Sample>>),
 }
 
-/// How much a response may hold. What is beyond is counted and not stored: a server, or the author of a query, must
-/// not decide how much memory a response takes.
+/// Limits on the contents of a response. What is beyond is counted and not stored: a server, or the author of a query,
+/// must not decide how much memory a response takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseLimits {
     /// The most series, those of native histograms included.
@@ -46,14 +46,14 @@ pub struct ResponseLimits {
 pub struct QueryResponse {
     /// The value of the query.
     pub data: Data,
-    /// What the server reports as missing or doubtful; empty for a complete response. Advice about the query's style
-    /// (`PromQL info: ...`) is left out.
+    /// Data that the server reports as missing or doubtful; empty for a complete response. Advice about the query's
+    /// style (`PromQL info: ...`) is left out.
     pub warnings: Vec<String>,
-    /// How many series were skipped because they hold native histograms only.
+    /// Number of series that were skipped because they hold native histograms only.
     pub histograms: usize,
 }
 
-/// Why a body holds no query result.
+/// Reasons why a body holds no query result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
     /// The server reports an error.
@@ -233,7 +233,7 @@ fn read_series(
     Ok(all)
 }
 
-/// The first elements of a list, and how many it has.
+/// The first elements of a list, and its whole length.
 struct LimitedList<T> {
     elements: Vec<T>,
     length: usize,

@@ -32,7 +32,7 @@ pub(super) use self::parse::parse;
 pub(super) use self::tenant::{NAMESPACE, Tenant, is_tenant_label};
 use super::promql::{LabelName, Matcher as BuiltMatcher, MetricName, Query, excerpt};
 
-/// What a query that a user wrote may read.
+/// The series that a query of a user may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PromqlScope {
     /// The namespace of its object only.
@@ -60,7 +60,7 @@ pub fn admit(
     admit_for(text, Tenant { label, namespace }, history, scope)
 }
 
-/// As [`admit`], where a label that the administrator named holds the namespace.
+/// Checks a query as [`admit`] does, where a label that the administrator named holds the namespace.
 pub(super) fn admit_for(
     text: &str,
     tenant: Tenant<'_>,
@@ -295,7 +295,7 @@ impl NamespaceGuard<'_> {
         Ok(())
     }
 
-    /// Functions that write labels (`label_replace`, `label_join`, `count_values`) must not write that of the
+    /// Rejects functions that write labels (`label_replace`, `label_join`, `count_values`) if they write that of the
     /// namespace.
     fn reject_tenant_label(&self, function: &str, argument: &Expr) -> Result<(), AdmitError> {
         match argument {
@@ -382,7 +382,7 @@ fn check_modifier(modifier: &mut BinModifier) -> Result<(), AdmitError> {
         .try_for_each(|label| check_label(label))
 }
 
-/// Whether every selector of the text has the exact namespace as a matcher: for tests, independent of the guard.
+/// True if every selector of the text has the exact namespace as a matcher: for tests, independent of the guard.
 #[cfg(test)]
 pub(super) fn is_bound(text: &str, namespace: &str) -> bool {
     fn selectors(tree: &Expr, found: &mut Vec<VectorSelector>) {

@@ -26,9 +26,9 @@ use super::{
 use foretide_api::ports::{CredentialExpiry, HistoryServer};
 use foretide_base::{clock::Monotonic, error::chain, machine::Machine, redact::Redactor};
 
-/// How old credentials may be when they are sent. The kubelet takes a minute to swap the files of a Secret.
+/// Largest age of credentials that are sent. The kubelet takes a minute to swap the files of a Secret.
 const READ_PERIOD: Duration = Duration::from_secs(10);
-/// How long the files may take to be read.
+/// Timeout for reading the files.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sessions of one server: one at a time, replaced when the credentials change.
@@ -39,7 +39,7 @@ pub(super) struct Sessions {
     state: tokio::sync::Mutex<State>,
     /// Set when the server refused the credentials: they are read again before the next request.
     refused: AtomicBool,
-    /// How often the tenant changed.
+    /// Number of changes of the tenant.
     version: AtomicU64,
     status: Mutex<CredentialStatus>,
     server_certificate: ServerCertificate,
@@ -48,45 +48,45 @@ pub(super) struct Sessions {
 #[derive(Default)]
 struct State {
     current: Option<Current>,
-    /// The files are being read.
+    /// The reading of the files that is under way.
     reading: Option<JoinHandle<Result<Loaded, CredentialError>>>,
 }
 
-/// What the files hold.
+/// Contents of the files.
 enum Loaded {
     /// The credentials in use.
     Unchanged,
-    /// Others, and how to connect with them.
+    /// Changed credentials, and the TLS settings for them.
     Changed(Box<(Credentials, ClientConfig)>),
 }
 
-/// A client with credentials, and what must not be shown of them.
+/// A client with credentials, and the redactor of their secrets.
 #[derive(Clone)]
 pub(super) struct Session {
     pub(super) client: HttpClient,
     pub(super) redactor: Redactor,
 }
 
-/// The session in use, and when its files were last read.
+/// The session in use, and the time at which its files were last read.
 struct Current {
     credentials: Arc<Credentials>,
     session: Session,
     read_at: Monotonic,
 }
 
-/// What is known of the credentials of a server.
+/// State of the credentials of a server, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CredentialStatus {
-    /// When each expires that says so.
+    /// Expiries of the credentials that state one.
     pub(super) expiries: Vec<CredentialExpiry>,
-    /// Why the files cannot be used now, if so.
+    /// Reason why the files cannot be used now, if any.
     pub(super) problem: Option<String>,
 }
 
 // === impl Sessions ===
 
 impl Sessions {
-    /// Those of a server. Nothing is read yet.
+    /// The sessions of a server. Nothing is read yet.
     pub(super) fn new(server: &HistoryServer, machine: &Machine, timeout: Duration) -> Self {
         Self {
             server: server.clone(),
@@ -185,7 +185,7 @@ impl Sessions {
         }
     }
 
-    /// Keeps why the files cannot be used; a problem is logged when it appears.
+    /// Keeps the reason why the files cannot be used; a problem is logged when it appears.
     fn report(&self, error: Option<&CredentialError>) {
         let mut status = self.known();
         let problem = error.map(|error| chain(error));
@@ -200,12 +200,12 @@ impl Sessions {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    /// How often the tenant changed: queries return other series since then.
+    /// Number of changes of the tenant: queries return other series since the last one.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// What is known of the credentials.
+    /// State of the credentials, with the expiry of the server's certificate.
     pub(super) fn status(&self) -> CredentialStatus {
         let mut status = self.known().clone();
         status.expiries.extend(self.server_certificate.expiry());

@@ -73,7 +73,7 @@ fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, CredentialError> {
     found.map_err(|_| CredentialError::NoKey(pem.path.clone()))
 }
 
-/// When the certificate of the client expires, and the authority, if there are any. Of a bundle of authorities it is
+/// Expiries of the client's certificate and of the authority, if there are any. A bundle of authorities has none: it is
 /// not known which one signed the server's certificate.
 pub(super) fn expiries(credentials: &Credentials) -> impl Iterator<Item = CredentialExpiry> {
     let pair = credentials.client_certificate.as_ref();
@@ -87,7 +87,7 @@ pub(super) fn expiries(credentials: &Credentials) -> impl Iterator<Item = Creden
     client.into_iter().chain(authority)
 }
 
-/// When a certificate expires.
+/// Expiry of a certificate.
 pub(super) fn certificate_expiry(credential: &'static str, der: &[u8]) -> Option<CredentialExpiry> {
     let (_, certificate) = parse_x509_certificate(der).ok()?;
     let validity = certificate.validity();
@@ -98,7 +98,7 @@ pub(super) fn certificate_expiry(credential: &'static str, der: &[u8]) -> Option
     })
 }
 
-/// What is wrong with the certificates, if an error says that something is.
+/// Text for an error of TLS, such as a certificate that is not trusted; none for other errors.
 pub(super) fn tls_error_message(
     error: &(dyn Error + 'static),
     files: &CredentialFiles,
@@ -132,7 +132,7 @@ pub(super) fn tls_error_message(
     })
 }
 
-/// What an alert of the server says about the certificate of the client.
+/// Meaning of an alert of the server about the certificate of the client.
 fn refused(alert: AlertDescription, sent: Option<&Path>) -> String {
     let Some(sent) = sent else {
         return match alert {

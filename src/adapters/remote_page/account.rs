@@ -16,9 +16,9 @@ use foretide_base::{
     error::chain,
 };
 
-/// How long a token is valid. The API server may make it shorter or longer.
+/// Time for which a token is valid. The API server may make it shorter or longer.
 const LIFETIME: Duration = Duration::from_hours(1);
-/// How long a token is used, well before its end.
+/// Time for which a token is used, well before its end.
 const USED_FOR: Duration = Duration::from_mins(10);
 
 /// The tokens of one service account.

@@ -6,10 +6,10 @@ use kube::{Client, client::Body};
 use super::account::AccountTokens;
 use foretide_base::error::chain;
 
-/// A client, and what it authenticates with.
+/// A client, and its tokens.
 pub(super) struct PageClient {
     pub(super) client: Client,
-    /// Absent if the client adds the token of the kubeconfig.
+    /// Tokens for the page; absent if the client adds the token of the kubeconfig.
     pub(super) tokens: Option<AccountTokens>,
 }
 

@@ -28,32 +28,32 @@ use self::{account::AccountTokens, client::PageClient, pods::ControllerPods};
 use super::api_server::{ConnectError, Connection};
 use foretide_base::machine::Machine;
 
-/// Which page is read, and as whom.
+/// The page that is read, and the account that reads it.
 #[derive(Debug, Clone)]
 pub struct RemotePageSettings {
     /// The kubeconfig file; absent for `$KUBECONFIG` or `~/.kube/config`.
     pub kubeconfig: Option<PathBuf>,
-    /// Its context; absent for the current one.
+    /// The context; absent for the current one.
     pub context: Option<String>,
-    /// Where the page is.
+    /// The location of the page.
     pub location: PageLocation,
     /// The service account that reads; absent for the user of the kubeconfig.
     pub account: Option<ServiceAccount>,
 }
 
-/// Where the page of a controller is.
+/// Location of the page of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PageLocation {
-    /// At an address.
+    /// A page at an address.
     Address {
-        /// Its base URL.
+        /// The base URL.
         url: Url,
         /// The authorities of its certificate, in PEM; absent for those of this machine.
         ca_file: Option<PathBuf>,
     },
-    /// In the pods of a controller.
+    /// A page in the pods of a controller.
     Pods {
-        /// Their namespace.
+        /// The namespace of the pods.
         namespace: String,
     },
 }
@@ -61,13 +61,13 @@ pub enum PageLocation {
 /// A service account, as `NAMESPACE/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceAccount {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// Why a page cannot be read with these settings.
+/// Reasons why a page cannot be read with these settings.
 #[derive(Debug, thiserror::Error)]
 pub enum RemotePageError {
     /// The kubeconfig cannot be used.
@@ -107,7 +107,7 @@ pub enum RemotePageError {
 /// The page of a controller.
 pub struct RemotePage {
     client: PageClient,
-    /// Absent if the page is at an address.
+    /// The pods; absent if the page is at an address.
     pods: Option<ControllerPods>,
 }
 
@@ -120,7 +120,7 @@ impl std::fmt::Debug for RemotePage {
 }
 
 impl RemotePage {
-    /// Whether what is sent is good for the page alone, and not for the API server.
+    /// True if the tokens that are sent are good for the page alone, and not for the API server.
     #[must_use]
     pub fn sends_page_tokens(&self) -> bool {
         self.client.tokens.is_some()
@@ -172,15 +172,15 @@ impl RemotePage {
         let pod = pods.current().await?;
         let answer = self.client.get(&format!("{pod}{path}"), headers).await;
         if answer.is_err() {
-            // It may have ended, or another one leads.
+            // The pod may have ended, or another one leads.
             pods.forget(&pod).await;
         }
         answer
     }
 }
 
-/// What sends the token of the kubeconfig's user. A client certificate, also one of a plugin, is never shown to the
-/// controller, and the API server alone knows how to impersonate.
+/// The layer that sends the token of the kubeconfig's user. A client certificate, also one of a plugin, is never shown
+/// to the controller, and the API server alone knows how to impersonate.
 fn token_of(config: &Config) -> Result<AuthLayer, RemotePageError> {
     let user = &config.auth_info;
     if user.impersonate.is_some() || user.impersonate_groups.is_some() {

@@ -47,27 +47,27 @@ use foretide_base::{
 
 /// The label of the pods that `deploy/` and the chart install.
 const SELECTOR: &str = "app.kubernetes.io/name=foretide";
-/// The Deployment that they install.
+/// The Deployment that `deploy/` and the chart install.
 const DEPLOYMENT: &str = "foretide-controller";
 /// The name of the container's port, and its usual number.
 const PORT_NAME: &str = "http";
 const PORT: u16 = 8080;
-/// How long a pod is read before the Lease is read again.
+/// Time for which a pod is read before the Lease is read again.
 const USED_FOR: Duration = Duration::from_secs(30);
 
-/// Which pod is read.
+/// Choice of the pod that is read.
 pub(super) struct ControllerPods {
     calls: Calls,
     namespace: String,
     clock: Clock,
-    /// Its address, and since when it is known to lead.
+    /// Time since when the pod is known to lead, and its address.
     current: Mutex<Option<(Monotonic, String)>>,
 }
 
 /// A forwarded port as the pool of connections keeps it.
 struct Forwarded(DuplexStream);
 
-/// A client of addresses `http://POD:PORT/` of a namespace, which sends a token there.
+/// A client of addresses `http://POD:PORT/` of a namespace, which sends a token to them.
 pub(super) fn client(
     mut api_server: Config,
     namespace: String,
@@ -134,7 +134,7 @@ impl ControllerPods {
         Ok(chosen)
     }
 
-    /// Another pod is chosen for the next request.
+    /// Forgets a pod, so that another one may be chosen for the next request.
     pub(super) async fn forget(&self, pod: &str) {
         let mut current = self.current.lock().await;
         current.take_if(|(_, last)| last == pod);
@@ -214,7 +214,7 @@ impl ControllerPods {
         Ok(pods)
     }
 
-    /// Checks that a pod is of the Deployment; without the right to read a `ReplicaSet`, that it says so.
+    /// Checks that a pod is of the Deployment; without the right to read a `ReplicaSet`, by the name of that alone.
     async fn check_owner(&self, pod: &ObjectMeta) -> Result<(), String> {
         let (namespace, name) = (&self.namespace, pod.name.as_deref().unwrap_or_default());
         let foreign = || {

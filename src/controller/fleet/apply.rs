@@ -20,21 +20,20 @@ use crate::controller::apply::{Effect, HpaChange, Writer};
 use foretide_api::ports::{ClusterError, Member};
 use foretide_base::telemetry::{Telemetry, Write};
 
-/// What members are written with.
+/// Settings for the writes to members.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemberWriter<'a> {
-    /// Where writes are counted.
+    /// The counters of writes.
     pub(super) telemetry: &'a Telemetry,
     /// Time for the writes of one member.
     pub(super) deadline: Duration,
 }
 
-/// What became of the plan of one member.
+/// Outcome of the plan of one member.
 #[derive(Debug)]
 pub(super) struct MemberApplied {
-    /// What was to be done.
     pub(super) plan: MemberPlan,
-    /// What the member accepted, or why it did not.
+    /// The effect that the member accepted, or the reason why it did not.
     pub(super) outcome: Result<Effect, ClusterError>,
 }
 
@@ -48,7 +47,7 @@ impl MemberApplied {
         Some((decided.observation.scale.scale.spec, to))
     }
 
-    /// Records the outcome; returns whether to decide again at once.
+    /// Records the outcome; returns true if it is to be decided again at once.
     pub(super) fn record(
         &self,
         record: &mut MemberRecord,
@@ -82,22 +81,22 @@ impl MemberApplied {
     }
 }
 
-/// Whether a member's share grows.
+/// Change of a member's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
-    /// Its maximum is lowered.
+    /// The maximum is lowered.
     Shrinks,
-    /// It is not in the order: no other member waits for it.
+    /// The member is not in the order: no other member waits for it.
     Unordered,
-    /// Its maximum stays.
+    /// The maximum stays.
     Stays,
-    /// Its maximum is raised.
+    /// The maximum is raised.
     Grows,
-    /// It removes ready pods that may be needed until others have grown.
+    /// The member removes ready pods that may be needed until others have grown.
     Ends,
 }
 
-/// What still may be written, after what has failed.
+/// Writes that are still allowed, after what has failed.
 #[derive(Debug, Clone, Copy)]
 struct WriteGuard {
     may_grow: bool,
@@ -115,12 +114,12 @@ impl WriteGuard {
         }
     }
 
-    /// If a maximum was not lowered, none may be raised; if a share did not grow, the pods that it was to replace may
-    /// not be removed.
+    /// The guard after a failure: if a maximum was not lowered, none may be raised; if a share did not grow, the pods
+    /// that it was to replace may not be removed.
     fn without(mut self, failed: Direction) -> Self {
         match failed {
             Direction::Shrinks => self.may_grow = false,
-            // Its replicas may have been meant to grow.
+            // The replicas of the member may have been meant to grow.
             Direction::Stays | Direction::Grows => self.may_end = false,
             Direction::Unordered | Direction::Ends => {}
         }

@@ -1,4 +1,4 @@
-//! What changed a count in a fleet's sync, for the log: one sentence for the fleet, and one for each member in which
+//! Changes of counts in a fleet's sync, for the log: one sentence for the fleet, and one for each member in which
 //! bounds or replicas were written. What children do by themselves is in the logs of their own clusters.
 
 use foretide_domain::{ReplicaBounds, Replicas};
@@ -7,8 +7,8 @@ use foretide_federate::MemberDecision;
 use super::{apply::MemberApplied, decided::FleetDecided};
 use crate::controller::{apply::HpaChange, child_hpa::as_child};
 
-/// What changed, if anything did. `desired` is the fleet's count as it was decided last; where the fleet may not act, a
-/// new one changes nothing.
+/// The changes of one sync, if there are any. `desired` is the fleet's count as it was decided last; where the fleet
+/// may not act, a new one changes nothing.
 pub(super) fn change<M>(
     fleet: &FleetDecided<M>,
     applied: &[MemberApplied],
@@ -30,7 +30,7 @@ pub(super) fn change<M>(
     })
 }
 
-/// What was written in one member, and why.
+/// The changes that were written in one member, and their reason.
 fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> {
     let effect = applied.outcome.as_ref().ok()?;
     let decided = applied.plan.decided.as_ref()?;

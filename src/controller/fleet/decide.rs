@@ -30,23 +30,22 @@ use crate::{
     forecaster::forecasts::Forecasts,
 };
 
-/// The decision for a fleet as one workload, and what of it is to be divided.
+/// The decision for a fleet as one workload, and the total that is to be divided.
 #[derive(Debug)]
 pub(super) struct WorkloadDecided {
     /// The decision, as for an autoscaler of one cluster; its action is not carried out.
     pub(super) decided: Decided,
-    /// What is to be divided.
+    /// The total that is to be divided.
     pub(super) total: Total,
 }
 
 /// A fleet as one workload, to be decided.
 #[derive(Debug)]
 pub(super) struct FleetWorkload<'a, M> {
-    /// What the decision is made with.
+    /// The context of the decision.
     pub(super) context: &'a DecideContext<'a>,
     /// The forecasts in force.
     pub(super) forecasts: &'a Forecasts,
-    /// The fleet.
     pub(super) item: &'a FleetItem,
     /// The members whose pods are the fleet's.
     pub(super) participants: &'a Participants<'a, M>,
@@ -159,7 +158,7 @@ impl<M> FleetWorkload<'_, M> {
         history.log.scaled_to_zero = false;
     }
 
-    /// What forecast, cron windows and the fleet's own metrics ask for.
+    /// The floor that forecast, cron windows and the fleet's own metrics ask for.
     ///
     /// The latter are decided separately, with their own stabilization; while one of them is unavailable, what they
     /// asked for last stands. Under `Duplicated` each member has windows and forecasts of its own; the floor here is

@@ -1,4 +1,4 @@
-//! What one sync decided about one fleet, and what became of it.
+//! The decision of one sync about one fleet, and its outcome.
 
 use foretide_domain::autoscale::Decision;
 use foretide_federate::FleetDecision;
@@ -10,20 +10,19 @@ use super::{
 use crate::controller::report::LedgerIntent;
 use foretide_api::ports::ClusterError;
 
-/// What one sync decided about one fleet.
+/// Decision of one sync about one fleet.
 #[derive(Debug)]
 pub(in crate::controller) struct FleetDecided<M> {
-    /// The fleet.
     pub(super) item: FleetItem,
-    /// What was seen.
+    /// The observation that it was made from.
     pub(super) observed: FleetObservation<M>,
     /// The decision for the whole.
     pub(super) whole: WorkloadDecided,
     /// The members as the rules read them.
     pub(super) members: Vec<foretide_federate::Member>,
-    /// How the rules divide the whole.
+    /// The division of the whole by the rules.
     pub(super) decision: FleetDecision,
-    /// What is to be done in each member.
+    /// The plans of the members.
     pub(super) plans: Vec<MemberPlan>,
     /// The ledger that is to be stored before a member is written, where it changed and members are written by it.
     pub(super) intent: Option<LedgerIntent>,
@@ -38,11 +37,11 @@ impl<M> FleetDecided<M> {
     }
 }
 
-/// What became of a decision about one fleet.
+/// Outcome of a decision about one fleet.
 #[derive(Debug)]
 pub(in crate::controller) struct FleetApplied<M> {
     /// The decision; its plans are with their outcomes.
     pub(super) fleet: FleetDecided<M>,
-    /// What became of each member's plan, or why none was carried out.
+    /// The outcome of each member's plan, or the reason why none was carried out.
     pub(super) outcome: Result<Vec<MemberApplied>, ClusterError>,
 }

@@ -30,12 +30,12 @@ use foretide_base::{
 
 /// Our finalizer.
 const FINALIZER: &str = "autoscaling.foretide.io/fleet";
-/// How long an unreachable member delays the deletion.
+/// Longest time for which an unreachable member delays the deletion.
 const MAX_DELAY: Duration = Duration::from_mins(5);
-/// How often members are searched for HPAs of deleted fleets.
+/// Period of searching members for HPAs of deleted fleets.
 const COLLECT_PERIOD: Duration = Duration::from_mins(1);
 
-/// What the cleanup does with an HPA of a fleet.
+/// Treatment of an HPA of a fleet by the cleanup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HpaCleanup<'a> {
     /// Deletes it, or restores it as it was before its adoption.
@@ -50,7 +50,7 @@ pub(super) struct Deleting {
     fdhpa: Arc<FederatedHPA>,
     /// The members that had something of it, as far as is known.
     listed: BTreeSet<String>,
-    /// Whether unreachable members have delayed the deletion for long enough.
+    /// True if unreachable members have delayed the deletion for long enough.
     is_overdue: bool,
 }
 
@@ -59,15 +59,14 @@ pub(super) struct Deleting {
 pub(super) struct FleetCleanup<C, F> {
     /// The cluster that the fleets' objects are in.
     pub(super) hub: Arc<C>,
-    /// The members.
     pub(super) fleet: Arc<F>,
-    /// Where writes are counted.
+    /// The counters of writes.
     pub(super) telemetry: Arc<Telemetry>,
     /// Time limit for the cleanup of one member.
     pub(super) deadline: Duration,
 }
 
-/// What is known of deletions between two cleanups.
+/// State of deletions between two cleanups.
 #[derive(Debug, Default)]
 pub(super) struct Finalizers(Mutex<Known>);
 
@@ -75,11 +74,11 @@ pub(super) struct Finalizers(Mutex<Known>);
 struct Known {
     /// The hub's identity, once it was read.
     identity: Option<String>,
-    /// Whether it was asked for: HPAs that are written before have no label of their hub.
+    /// True if the identity was asked for: HPAs that are written before have no label of their hub.
     has_asked: bool,
-    /// When members were last searched for HPAs of deleted fleets.
+    /// The time of the last search of members for HPAs of deleted fleets.
     collected: Option<Monotonic>,
-    /// Since when objects are being deleted, by UID.
+    /// Times since when objects are being deleted, by UID.
     since: HashMap<String, Monotonic>,
 }
 
@@ -91,7 +90,7 @@ impl Finalizers {
         self.known().identity.clone()
     }
 
-    /// Whether the hub's identity was asked for.
+    /// True if the hub's identity was asked for.
     pub(super) fn has_asked(&self) -> bool {
         self.known().has_asked
     }
@@ -202,7 +201,7 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
         }
     }
 
-    /// Removes what a fleet has in members; returns the members where something may be left.
+    /// Removes what a fleet has in members; returns the members in which something may be left.
     async fn clean_up(&self, deleting: &Deleting) -> Vec<String> {
         // Before the members are listed, none of them can be reached.
         if !self.fleet.is_synced() {
@@ -225,7 +224,7 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
         left.into_iter().flatten().chain(missing).collect()
     }
 
-    /// Removes what a fleet has in one member; returns whether all of it is gone.
+    /// Removes what a fleet has in one member; returns true if all of it is gone.
     async fn clean_up_in(&self, member: &F::Member, name: &str, fdhpa: &FederatedHPA) -> bool {
         let namespace = fdhpa.namespace().unwrap_or_default();
         let uid = fdhpa.uid().unwrap_or_default();
@@ -352,7 +351,7 @@ fn has_finalizer(fdhpa: &FederatedHPA) -> bool {
     fdhpa.finalizers().iter().any(|known| known == FINALIZER)
 }
 
-/// Whether the fleet needs an HPA in some member.
+/// True if the fleet needs an HPA in some member.
 fn needs_finalizer<M>(fleet: &FleetDecided<M>, plans: &[MemberPlan]) -> bool {
     let is_auto = fleet.item.fleet_spec().workload.strategy == Strategy::Auto;
     let writes_child = |action: &Action| matches!(action, Action::Child { .. });
@@ -360,7 +359,7 @@ fn needs_finalizer<M>(fleet: &FleetDecided<M>, plans: &[MemberPlan]) -> bool {
     is_auto && decided.any(|decided| writes_child(&decided.decision.action))
 }
 
-/// Whether every member was observed, and none has an object of ours.
+/// True if every member was observed, and none has an object of ours.
 fn is_clean<M: Member>(fleet: &FleetDecided<M>) -> bool {
     let mut members = fleet.observed.members.values();
     members.all(|member| !member.is_unknown() && !fleet.item.has_hpas_in(&member.view))
@@ -371,7 +370,7 @@ fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool 
     of_this_hub && label_or_annotation(hpa, FLEET_UID).is_some_and(|uid| !existing.contains(uid))
 }
 
-/// Whether the deletion policy of its fleet is Retain.
+/// True if the deletion policy of its fleet is Retain.
 fn is_retained(hpa: &HpaView) -> bool {
     label_or_annotation(hpa, DELETION_POLICY) == Some("Retain")
 }

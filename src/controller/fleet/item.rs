@@ -13,10 +13,10 @@ use crate::controller::{
 use foretide_api::ports::{HpaView, Member, MemberView};
 use foretide_api::validation::FleetSpec;
 
-/// What a valid spec of a fleet means.
+/// Meaning of a valid spec of a fleet.
 #[derive(Debug)]
 pub(in crate::controller) struct FleetTerms {
-    /// The spec of the whole, and how it is divided.
+    /// The spec of the whole, and of its division.
     pub(super) spec: FleetSpec,
     /// The workload as members observe it.
     pub(super) observed_workload: Arc<Workload>,
@@ -28,7 +28,7 @@ pub(super) type FleetItem = WorkItem<FederatedHPA, FleetTerms>;
 // === impl FleetItem ===
 
 impl FleetItem {
-    /// The spec in force: that of the whole, and how it is divided.
+    /// The spec in force: that of the whole, and of its division.
     pub(super) fn fleet_spec(&self) -> &FleetSpec {
         &self.spec.spec
     }
@@ -38,7 +38,7 @@ impl FleetItem {
         self.part(&self.spec.observed_workload)
     }
 
-    /// Whether the workload in a member is ours to act on.
+    /// True if the workload in a member is ours to act on.
     pub(super) fn may_act(&self, seen: &TargetObservation) -> bool {
         self.observed_part().may_act(seen)
     }
@@ -48,7 +48,7 @@ impl FleetItem {
         seen.hpas.foreign.as_ref().filter(|_| !self.may_act(seen))
     }
 
-    /// Whether a member has an HPA that the fleet created or adopted, as far as is known.
+    /// True if a member has an HPA that the fleet created or adopted, as far as is known.
     pub(super) fn has_hpas_in<M: Member>(&self, view: &MemberView<M>) -> bool {
         let namespace = &self.fleet_spec().workload.target.namespace;
         let connected = view.cluster.iter();

@@ -1,4 +1,4 @@
-//! The reason in a member's status row: its present problem, or why its share was moved last.
+//! The reason in a member's status row: its present problem, or the reason of the last move of its share.
 //!
 //! A move is decided in one sync, and the next sync has no reason to report, but status still shows that of the move.
 //! It is forgotten when the bounds are no longer those that it led to.
@@ -9,7 +9,7 @@ use foretide_federate::{MemberDecision, Reason};
 
 use foretide_api::member_reason::MemberReason;
 
-/// Why one member was moved last.
+/// Last move of one member, and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LastMove(Option<Moved>);
 
@@ -23,7 +23,7 @@ struct Moved {
 // === impl LastMove ===
 
 impl LastMove {
-    /// What a status row says.
+    /// The move that a status row shows.
     pub(super) fn restored(cluster: &ClusterStatus) -> Self {
         let text = cluster.reason.as_deref().unwrap_or_default();
         // The notes may no longer be true.
@@ -61,7 +61,7 @@ impl LastMove {
     }
 }
 
-/// Whether a reason is that of a move, not of a state; `changes` says whether the maximum changes.
+/// True if a reason is that of a move, not of a state; `changes` says whether the maximum changes.
 const fn is_move(reason: Reason, changes: bool) -> bool {
     match reason {
         Reason::Floor

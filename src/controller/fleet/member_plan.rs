@@ -1,5 +1,5 @@
-//! What a fleet's decision means for each member: it is decided like an autoscaler of one cluster, with its share of the
-//! fleet's bounds and floor, and with the metrics that are its own.
+//! Consequences of a fleet's decision for each member, which is decided like an autoscaler of one cluster, with its
+//! share of the fleet's bounds and floor, and with the metrics that are its own.
 
 use std::{cell::LazyCell, sync::Arc};
 
@@ -29,7 +29,7 @@ use crate::{
 };
 use foretide_api::ports::HpaView;
 
-/// What is to be done in one member, in this order.
+/// Steps to be taken in one member, in this order.
 #[derive(Debug)]
 pub(super) struct MemberPlan {
     /// The member's name.
@@ -38,18 +38,18 @@ pub(super) struct MemberPlan {
     pub(super) min: Replicas,
     /// The workload that is to be applied, if any.
     pub(super) placement: Option<Placement>,
-    /// What was decided for its child; absent where there is no workload yet.
+    /// The decision for its child; absent where there is no workload yet.
     pub(super) decided: Option<Decided>,
-    /// The replicas that the hub writes there, besides.
+    /// The replicas that the hub writes, besides the child.
     pub(super) replicas: Option<Replicas>,
     /// Identity of the workload that is to be deleted.
     pub(super) removes: Option<String>,
-    /// An HPA that is to be released although its workload is not there.
+    /// An HPA that is to be released although the member lacks its workload.
     pub(super) orphan: Option<Arc<HpaView>>,
 }
 
-/// Whether a member is to be written because of a decision of the rules that is not in the `stored` ledger. Then `ledger`
-/// has to be stored first.
+/// True if a member is to be written because of a decision of the rules that is not in the `stored` ledger. Then
+/// `ledger` has to be stored first.
 ///
 /// Other writes do not count: a template that changed, or a child's minimum that leads it to a count.
 pub(super) fn any_writes_by_ledger(
@@ -62,8 +62,8 @@ pub(super) fn any_writes_by_ledger(
     let stored = LazyCell::new(|| stored().unwrap_or_default());
     let written_max =
         |ledger: &Ledger, name: &str| ledger.members.get(name).map(|entry| entry.written);
-    // A maximum may be new where the rules change nothing: a member whose share is gone keeps its pods for a while, and one
-    // that has a share again may still have the HPA of its former one.
+    // A maximum may be new where the rules change nothing: a member whose share is gone keeps its pods for a while, and
+    // one that has a share again may still have the HPA of its former one.
     let is_decided = |plan: &MemberPlan| {
         let share = decision.member(&plan.name);
         share.is_some_and(|share| share.action.writes())
@@ -75,7 +75,7 @@ pub(super) fn any_writes_by_ledger(
 // === impl MemberPlan ===
 
 impl MemberPlan {
-    /// Whether it writes anything, apart from what the member has already. A preview writes nothing.
+    /// True if the plan writes anything, apart from what the member has already. A preview writes nothing.
     fn writes(&self) -> bool {
         let is_child_written = |decided: &Decided| {
             let releases = !decided.delegates && decided.observation.hpas.acting().is_some();
@@ -92,20 +92,18 @@ impl MemberPlan {
 /// A member's share as it was decided.
 #[derive(Debug, Clone, Copy)]
 struct Share<'a> {
-    /// The decision.
     decision: &'a MemberDecision,
-    /// What the ledger has of it.
+    /// The entry of the ledger for it.
     entry: Option<&'a Entry>,
 }
 
 /// Plans what to do in each member of one fleet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Planner<'a> {
-    /// What decisions are made with.
+    /// The context of decisions.
     pub(super) context: &'a DecideContext<'a>,
     /// The forecasts in force.
     pub(super) forecasts: &'a Forecasts,
-    /// The fleet.
     pub(super) item: &'a FleetItem,
     /// The workload that the hub places, where it does.
     pub(super) template: Option<&'a Template>,
@@ -114,7 +112,7 @@ pub(super) struct Planner<'a> {
 // === impl Planner ===
 
 impl Planner<'_> {
-    /// What is to be done in each member; forgets the members that the decision leaves out.
+    /// The plan for each member; forgets the members that the decision leaves out.
     pub(super) fn plan_all<M>(
         self,
         decision: &FleetDecision,
@@ -137,7 +135,7 @@ impl Planner<'_> {
         plans.collect()
     }
 
-    /// What is to be done in a member, if anything is.
+    /// The plan for a member, if anything is to be done in it.
     fn plan<M>(
         self,
         share: Share<'_>,
@@ -187,14 +185,14 @@ impl Planner<'_> {
         hpas.acting().filter(|_| goes).cloned()
     }
 
-    /// Whether a workload may be placed over what is there, or deleted: as with counts, the oldest fleet acts, and none
+    /// True if a workload may be placed over what is there, or deleted: as with counts, the oldest fleet acts, and none
     /// does where a foreign HPA scales the target.
     fn may_place(self, present: Option<&Present>) -> bool {
         self.item.conflicts.older.is_none()
             && present.is_none_or(|present| self.item.may_act(&present.observed))
     }
 
-    /// What is decided for the child and the replicas of a workload that is there.
+    /// The decision about the child and the replicas of a workload that the member has.
     fn decide(
         self,
         share: Share<'_>,
@@ -228,7 +226,7 @@ impl Planner<'_> {
         Some((decided, replicas))
     }
 
-    /// What the member's own decision may write, where the fleet may act in it or not.
+    /// The permission of the member's own decision, where the fleet may act in it or not.
     fn permission(self, decision: &MemberDecision, may_act: bool) -> Permission {
         let spec = self.item.fleet_spec();
         let leaves = decision.max == Replicas::ZERO || decision.action == MemberAction::Delete;
@@ -242,7 +240,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the member's own decision gives its count: under `Duplicated` in Direct, as long as it runs.
+    /// True if the member's own decision gives its count: under `Duplicated` in Direct, as long as it runs.
     fn decides_alone(self, decision: &MemberDecision) -> bool {
         let spec = self.item.fleet_spec();
         let runs = matches!(decision.action, MemberAction::Keep | MemberAction::Update);
@@ -289,7 +287,7 @@ impl Planner<'_> {
         })
     }
 
-    /// What was seen, with the metrics and the forecasts that are the member's own.
+    /// The observation, with the metrics and the forecasts that are the member's own.
     fn own_observation(
         self,
         workload: &Workload,

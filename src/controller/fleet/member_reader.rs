@@ -18,11 +18,10 @@ use foretide_api::ports::KedaPause;
 /// Reads members for the rules.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemberReader<'a> {
-    /// The fleet.
     pub(super) item: &'a FleetItem,
     /// The time of the sync.
     pub(super) now: Timestamp,
-    /// Without an answer for longer than this a member is lost.
+    /// Time without an answer after which a member is lost.
     pub(super) lost_after: SignedDuration,
 }
 
@@ -90,9 +89,9 @@ impl MemberReader<'_> {
         member
     }
 
-    /// When a member that cannot be observed counts as lost, which may be in the future: at the time in its health, or
-    /// `lost_after` after it was seen last, whichever was known first. A time restored from status does not count,
-    /// because the controller may have been absent since.
+    /// The health of a member that cannot be observed. It counts as lost from a time that may be in the future: the one
+    /// in its health, or `lost_after` after it was seen last, whichever was known first. A time restored from status
+    /// does not count, because the controller may have been absent since.
     fn lost(self, health: Health, last: Option<&Member>, seen: bool) -> Health {
         let before = last.map(|member| member.health);
         let since = match (health, before) {
@@ -148,7 +147,7 @@ impl MemberReader<'_> {
         }
     }
 
-    /// What a member's pods have to carry, in replicas.
+    /// Demand on a member's pods, in replicas.
     fn demand(self, present: &Present) -> Option<f64> {
         if present.is_idle() {
             return Some(0.0);

@@ -1,4 +1,4 @@
-//! What was seen of the members that count, as one observation of one workload.
+//! Observations of the members that count, merged into one observation of one workload.
 //!
 //! Counts are sums; pods, usage and samples are named `member/pod`, so that equal names never collide. A total without
 //! the part of a member is unavailable, never partial.
@@ -28,9 +28,8 @@ use foretide_api::ports::{KedaPause, ScaleView};
 /// The members of a fleet that count, to be merged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Members<'a> {
-    /// The fleet.
     pub(super) item: &'a FleetItem,
-    /// Those that were seen, by name.
+    /// The members that were seen, by name.
     pub(super) present: &'a [(&'a str, &'a Present)],
     /// Replicas in members that do not answer.
     pub(super) unreachable: Replicas,
@@ -41,7 +40,7 @@ pub(super) struct Members<'a> {
 // === impl Members ===
 
 impl Members<'_> {
-    /// What was seen, as of one workload.
+    /// The observation as of one workload.
     pub(super) fn merged(&self, forecasts: &Forecasts, now: Timestamp) -> TargetObservation {
         let with_unreachable = |of: fn(&Observation) -> Replicas| {
             self.unreachable.saturating_add(sum_over(self.present, of))
@@ -81,7 +80,7 @@ impl Members<'_> {
         }
     }
 
-    /// What forecasts say about the whole: forecasts of it, or the sum of what is forecast for each member.
+    /// The forecasts for the whole: those of its own series, or the sum of those for each member.
     fn forecasts(
         &self,
         forecasts: &Forecasts,
@@ -156,7 +155,7 @@ fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
     ForecastReading { outcome, ..one }
 }
 
-/// A count of all members that were seen.
+/// Sum of a count over all members that were seen.
 fn sum_over(present: &[(&str, &Present)], of: fn(&Observation) -> Replicas) -> Replicas {
     let counts = present
         .iter()
@@ -249,7 +248,7 @@ fn in_words(member: &str, unavailable: &Unavailable) -> Unavailable {
     Unavailable::new(unavailable.reason, message)
 }
 
-/// What was measured so far, and by one more member; measurements of different kinds do not occur.
+/// The measurements so far with those of one more member; measurements of different kinds do not occur.
 fn joined(so_far: Option<Measured>, member: &str, measured: &Measured) -> Measured {
     match (so_far, renamed(member, measured)) {
         (Some(Measured::Usage(mut all)), Measured::Usage(more)) => {
@@ -268,7 +267,7 @@ fn joined(so_far: Option<Measured>, member: &str, measured: &Measured) -> Measur
     }
 }
 
-/// What a member measured, with its pods called by their names in the fleet.
+/// The measurements of a member, with its pods called by their names in the fleet.
 fn renamed(member: &str, measured: &Measured) -> Measured {
     let usage = |usage: &Arc<PodUsage>| {
         Arc::new(PodUsage {

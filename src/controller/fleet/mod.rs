@@ -5,8 +5,8 @@
 //!     -> member_plan -> apply (in order) -> report
 //! ```
 //!
-//! The fleet is decided as one workload; the rules of `foretide-federate` divide the result; each member is then decided
-//! as an autoscaler of one cluster, with its share of bounds and floor.
+//! The fleet is decided as one workload; the rules of `foretide-federate` divide the result; each member is then
+//! decided as an autoscaler of one cluster, with its share of bounds and floor.
 
 mod apply;
 mod change;
@@ -76,9 +76,9 @@ pub(super) struct Federated<C, F> {
     fleet: Arc<F>,
     setup: Setup,
     shared: Shared,
-    /// What is being deleted.
+    /// The state of deletions.
     finalizers: Arc<Finalizers>,
-    /// Whether the controller ends: members must not be kept from scaling down, because no controller would undo it.
+    /// True if the controller ends: members must not be kept from scaling down, because no controller would undo it.
     is_ending: AtomicBool,
 }
 
@@ -169,8 +169,8 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 
     fn may_clean_up(&self) -> bool {
-        // Without a list of the members as well: otherwise a finalizer would keep its object for ever. A fleet that an old
-        // copy lacks may have been created since, and its HPAs would look left behind.
+        // True without a list of the members as well: otherwise a finalizer would keep its object for ever. A fleet
+        // that an old copy lacks may have been created since, and its HPAs would look left behind.
         self.hub.is_synced()
             && self.hub.knows_federated()
             && self.hub.stale_autoscalers(Self::KIND, None).is_none()
@@ -425,7 +425,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 }
 
-/// What others are to know: the demand of the whole and of each member, and whose demand the former is.
+/// Findings for others: the demand of the whole and of each member, and the members whose demand the former is.
 fn findings<M>(
     participants: &Participants<'_, M>,
     whole: &Decided,
@@ -462,7 +462,7 @@ fn intent(
         .flatten()
 }
 
-/// Nothing can be decided without a member.
+/// The trouble that nothing can be decided without a member.
 fn no_members() -> Vec<Trouble> {
     let message = "there is no member cluster; put the kubeconfig of each into a labeled Secret of the members' \
                    namespace";

@@ -34,57 +34,54 @@ use foretide_api::ports::{Cluster, ClusterError, Member, MemberView};
 /// A due fleet, and the stored state of its members.
 #[derive(Debug)]
 pub(super) struct DueFleet {
-    /// What is due.
     pub(super) item: FleetItem,
-    /// The members that have a share, or had one, and the replicas that are expected there.
+    /// The members that have a share, or had one, and the replicas that are expected in each.
     pub(super) known: BTreeMap<String, Option<Replicas>>,
-    /// Those of them that stay in the fleet also when they are not registered any more.
+    /// The known members that stay in the fleet also when they are not registered any more.
     pub(super) remaining: BTreeSet<String>,
     /// UIDs of the children that were written last, by member.
     pub(super) children: BTreeMap<String, String>,
 }
 
-/// What was seen of one fleet.
+/// Observation of one fleet.
 #[derive(Debug)]
 pub(in crate::controller) struct FleetObservation<M> {
     /// Every member that is a candidate or has something of ours, by name.
     pub(super) members: BTreeMap<String, ObservedMember<M>>,
     /// The readings from the hub, by position in the spec's metrics.
     pub(super) hub: BTreeMap<usize, Reading>,
-    /// The workload that the hub places, where it does, or why it cannot be read.
+    /// The workload that the hub places, where it does, or the reason why it cannot be read.
     pub(super) template: Placed,
 }
 
-/// A workload that the hub places and what one replica of it needs, or why it cannot be read; absent where others
-/// place it.
+/// A workload that the hub places and the needs of one replica of it, or the reason why it cannot be read; absent where
+/// others place it.
 type Placed = Option<Result<(Template, PodShape), ClusterError>>;
 
-/// One member, and what was seen there.
+/// One member, and its observation.
 #[derive(Debug)]
 pub(super) struct ObservedMember<M> {
-    /// The member.
     pub(super) view: Arc<MemberView<M>>,
-    /// What was seen.
     pub(super) observed: MemberObservation,
 }
 
-/// What was seen of one member.
+/// Observation of one member.
 #[derive(Debug)]
 pub(super) enum MemberObservation {
-    /// The workload is there.
+    /// The workload is in the member.
     Present(Box<Present>),
-    /// The member answers; the workload is not there.
+    /// The member answers, and lacks the workload.
     Absent {
-        /// How many replicas the member holds.
+        /// Number of replicas that the member holds.
         capacity: Option<Estimate>,
-        /// The HPAs that are there for it nevertheless.
+        /// The HPAs that it has for the workload nevertheless.
         hpas: RelatedHpas,
     },
     /// The member, or the workload in it, cannot be observed.
     Unknown {
-        /// Why not.
+        /// The reason.
         problem: String,
-        /// Whether the member answers, and only this workload cannot be read.
+        /// True if the member answers, and only this workload cannot be read.
         answers: bool,
     },
 }
@@ -92,17 +89,17 @@ pub(super) enum MemberObservation {
 /// Everything about a workload in one member.
 #[derive(Debug, Clone)]
 pub(super) struct Present {
-    /// As for an autoscaler of one cluster; readings in the order of the observed workload.
+    /// The observation, as for an autoscaler of one cluster; readings in the order of the observed workload.
     pub(super) observed: TargetObservation,
     /// Pods without a node.
     pub(super) unschedulable: Replicas,
-    /// Since when the oldest of them has been unschedulable.
+    /// Time since when the oldest of the pods without a node has been unschedulable.
     pub(super) unschedulable_since: Option<Timestamp>,
-    /// How many replicas the member holds in total.
+    /// Number of replicas that the member holds in total.
     pub(super) capacity: Option<Estimate>,
-    /// Whether the hub places the workload and this one is not from it.
+    /// True if the hub places the workload and this one is not from it.
     pub(super) foreign: bool,
-    /// Who changed the replicas since they were seen last, if neither an HPA nor we did: the field manager.
+    /// Field manager that changed the replicas since they were seen last, if neither an HPA nor we did.
     pub(super) replica_writer: Option<String>,
 }
 
@@ -125,13 +122,13 @@ impl<M> FleetObservation<M> {
 // === impl ObservedMember ===
 
 impl<M> ObservedMember<M> {
-    /// Whether it cannot be observed.
+    /// True if the member cannot be observed.
     pub(super) fn is_unknown(&self) -> bool {
         self.problem().is_some()
     }
 
-    /// What keeps it from being scaled, if anything does: it cannot be observed, it is not ready, or it does not accept
-    /// our credentials.
+    /// The problem that keeps the member from being scaled, if any: it cannot be observed, it is not ready, or it does
+    /// not accept our credentials.
     pub(super) fn trouble(&self) -> Option<String> {
         let is_unready = matches!(self.view.health, Health::NotReady { .. });
         let reported = || {
@@ -142,7 +139,7 @@ impl<M> ObservedMember<M> {
         self.problem().map(shortened).or_else(of_view)
     }
 
-    /// Whether the member itself is not ready, rather than only the workload of one fleet.
+    /// True if the member itself is not ready, rather than only the workload of one fleet.
     fn is_down(&self) -> bool {
         let is_unknown = matches!(
             self.observed,
@@ -151,7 +148,7 @@ impl<M> ObservedMember<M> {
         is_unknown || self.view.refused || self.view.health != Health::Ready
     }
 
-    /// Why it cannot be observed, if so.
+    /// The reason why the member cannot be observed, if any.
     pub(super) fn problem(&self) -> Option<&str> {
         match &self.observed {
             MemberObservation::Unknown { problem, .. } => Some(problem),
@@ -159,7 +156,7 @@ impl<M> ObservedMember<M> {
         }
     }
 
-    /// Whether no pods run there, and none are asked for.
+    /// True if no pods run in the member, and none are asked for.
     pub(super) fn is_idle(&self) -> bool {
         match &self.observed {
             MemberObservation::Absent { .. } => true,
@@ -168,7 +165,7 @@ impl<M> ObservedMember<M> {
         }
     }
 
-    /// The workload there, if it was seen.
+    /// The workload in the member, if it was seen.
     pub(super) fn present(&self) -> Option<&Present> {
         match &self.observed {
             MemberObservation::Present(present) => Some(present),
@@ -180,7 +177,7 @@ impl<M> ObservedMember<M> {
 // === impl Present ===
 
 impl Present {
-    /// Whether no pods run there, and none are asked for.
+    /// True if no pods run, and none are asked for.
     pub(super) fn is_idle(&self) -> bool {
         let observation = &self.observed.observation;
         observation.scale.spec == Replicas::ZERO && observation.pods.is_empty()
@@ -198,7 +195,7 @@ impl DueFleet {
         }
     }
 
-    /// Whether a member can run the workload, or may have something of ours.
+    /// True if a member can run the workload, or may have something of ours.
     fn concerns(&self, member: &Profile) -> bool {
         let policy = &self.item.fleet_spec().policy;
         policy.affinity.matches(member) || self.known.contains_key(&member.name)
@@ -246,18 +243,18 @@ impl DueFleet {
 pub(in crate::controller) struct FleetRound<M> {
     members: Vec<Arc<MemberView<M>>>,
     time: ReadTime,
-    /// By member.
+    /// The reads, by member.
     reads: Mutex<BTreeMap<String, Arc<ClusterReads<M>>>>,
 }
 
-/// When members are observed, and how long each may take for everything that one fleet asks of it.
+/// Time of the observation of members, and limits for their answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadTime {
-    /// When.
+    /// The time of the observation.
     pub(super) now: Timestamp,
-    /// How long one member may take.
+    /// Time that one member may take for everything that one fleet asks of it.
     pub(super) limit: Duration,
-    /// Without an answer for longer than this a member is lost.
+    /// Time without an answer after which a member is lost.
     pub(super) lost_after: SignedDuration,
 }
 
@@ -291,7 +288,7 @@ impl ReadTime {
 // === impl FleetRound ===
 
 impl<M: Member> FleetRound<M> {
-    /// Nothing is read yet.
+    /// A round in which nothing is read yet.
     pub(super) fn new(members: Vec<Arc<MemberView<M>>>, time: ReadTime) -> Self {
         Self {
             members,
@@ -300,7 +297,7 @@ impl<M: Member> FleetRound<M> {
         }
     }
 
-    /// Whether there is no member at all.
+    /// True if there is no member at all.
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -355,7 +352,7 @@ impl<M: Member> FleetRound<M> {
         }
     }
 
-    /// Whether a member has an HPA of a fleet, as far as is known.
+    /// True if a member has an HPA of a fleet, as far as is known.
     fn has_hpas_of(&self, fleet: &FleetItem, view: &MemberView<M>) -> bool {
         let namespace = &fleet.fleet_spec().workload.target.namespace;
         view.cluster.as_ref().is_some_and(|cluster| {
@@ -368,7 +365,8 @@ impl<M: Member> FleetRound<M> {
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         let of_member = reads.entry(view.profile.name.clone()).or_insert_with(|| {
             let ReadTime { now, limit, .. } = self.time;
-            // Usage, then the other metrics, may take a third each: the rest of the time is for the scale, which decides.
+            // Usage, then the other metrics, may take a third each: the rest of the time is for the scale, which
+            // decides.
             Arc::new(ClusterReads::new(Arc::clone(cluster), now, limit / 3))
         });
         Arc::clone(of_member)
@@ -379,7 +377,7 @@ impl<M: Member> FleetRound<M> {
 struct MemberTask<M> {
     view: Arc<MemberView<M>>,
     fleet: Arc<DueFleet>,
-    /// The workload that the hub places, and what one replica of it needs.
+    /// The workload that the hub places, and the needs of one replica of it.
     placed: Option<Arc<(Template, PodShape)>>,
     limit: Duration,
 }
@@ -387,7 +385,7 @@ struct MemberTask<M> {
 // === impl MemberTask ===
 
 impl<M: Member> MemberTask<M> {
-    /// The member's name, and what was seen there.
+    /// Observes the member; returns its name with the observation.
     async fn run(self, reads: Result<Arc<ClusterReads<M>>, String>) -> (String, ObservedMember<M>) {
         let name = self.view.profile.name.clone();
         let observed = match reads {
@@ -433,7 +431,7 @@ fn unknown(error: &ClusterError) -> MemberObservation {
     }
 }
 
-/// A member's workloads, or why they cannot be read now.
+/// A member's workloads, or the reason why they cannot be read now.
 pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
     let problem = view.problem.as_deref();
     let Some(cluster) = &view.cluster else {
@@ -459,7 +457,7 @@ pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, Strin
     }
 }
 
-/// As much of a member's problem as a status has room for.
+/// A member's problem, cut to the length that a status has room for.
 fn shortened(problem: &str) -> String {
     const MOST: usize = 240;
     match problem.char_indices().nth(MOST) {
@@ -468,12 +466,12 @@ fn shortened(problem: &str) -> String {
     }
 }
 
-/// Where one fleet's workload is observed in one member.
+/// Reader of one fleet's workload in one member.
 struct WorkloadReader<'a, M> {
     reads: &'a ClusterReads<M>,
     name: &'a str,
     fleet: &'a DueFleet,
-    /// The workload that the hub places, and what one replica of it needs.
+    /// The workload that the hub places, and the needs of one replica of it.
     placed: Option<&'a (Template, PodShape)>,
     part: &'a Part,
 }
@@ -481,7 +479,7 @@ struct WorkloadReader<'a, M> {
 // === impl WorkloadReader ===
 
 impl<M: Member> WorkloadReader<'_, M> {
-    /// What a fleet needs to know in addition to what every autoscaler observes.
+    /// Adds what a fleet needs to know to what every autoscaler observes.
     async fn observe(
         &self,
         observed: Result<TargetObservation, ClusterError>,
@@ -526,7 +524,7 @@ impl<M: Member> WorkloadReader<'_, M> {
         }))
     }
 
-    /// Whether the hub places the workload and this one is neither from it nor the hub's own.
+    /// True if the hub places the workload and this one is neither from it nor the hub's own.
     async fn is_foreign(&self, observed: &TargetObservation) -> Result<bool, ClusterError> {
         let template = self.placed.map(|(template, _)| template);
         let is_template = template.is_some_and(|template| template.uid == observed.scale.uid);
@@ -539,7 +537,7 @@ impl<M: Member> WorkloadReader<'_, M> {
         Ok(placed_for.as_deref() != Some(&*item.owner.uid))
     }
 
-    /// Who changed the replicas, asked only where neither we nor the member's HPA can have.
+    /// Field manager that changed the replicas, asked for only where neither we nor the member's HPA can have.
     async fn replica_writer(&self, observed: &TargetObservation) -> Option<String> {
         let expected = self.fleet.known.get(self.name).copied().flatten();
         let found = observed.scale.scale.spec;
@@ -561,7 +559,7 @@ fn containers(observed: &TargetObservation) -> Option<Arc<[Container]>> {
     observed.scale.template.clone().or_else(of_pod)
 }
 
-/// What such containers request together.
+/// The shape of a pod with these containers: the sum of their requests.
 fn shape(containers: Option<&[Container]>) -> PodShape {
     let mut sums: BTreeMap<String, i64> = BTreeMap::new();
     for container in containers.into_iter().flatten() {

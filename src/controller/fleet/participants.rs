@@ -1,4 +1,4 @@
-//! Which of the observed members count: those whose pods are the fleet's, by `ClassifiedFleet::participation`.
+//! The observed members that count: those whose pods are the fleet's, by `ClassifiedFleet::participation`.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl<'s, M> Participants<'s, M> {
         unseen.map(|(name, _)| name)
     }
 
-    /// Whether every member that counts was seen: what is measured without one is not the demand of the fleet.
+    /// True if every member that counts was seen: what is measured without one is not the demand of the fleet.
     pub(super) fn are_all_seen(&self) -> bool {
         self.unseen().next().is_none()
     }

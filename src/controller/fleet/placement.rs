@@ -1,4 +1,4 @@
-//! When the workload that the hub places is written to a member, and when it is removed there. Pure.
+//! Conditions for writing the workload that the hub places to a member, and for removing it there. Pure.
 
 use foretide_domain::Replicas;
 use foretide_federate::{Action, MemberDecision};
@@ -10,7 +10,7 @@ use foretide_api::ownership;
 /// A workload that is to be written to one member.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Placement {
-    /// What to apply.
+    /// The template to apply.
     pub(super) template: Template,
     /// The count that a new workload starts with.
     pub(super) start: Option<Replicas>,
@@ -23,8 +23,8 @@ pub(super) struct Placement {
 impl Placement {
     /// The manifest, which is applied only to the workload that was seen, or only if there is none.
     ///
-    /// Not to a version of it: the status of a workload whose pods crash changes all the time, and a new template is what
-    /// mends that.
+    /// The version does not matter: the status of a workload whose pods crash changes all the time, and a new template
+    /// is what mends that.
     pub(super) fn manifest(&self) -> Value {
         let manifest = &*self.template.manifest;
         let Some(uid) = &self.over else {

@@ -68,7 +68,7 @@ pub(super) fn report<M>(
     reporter.applied(state.report_input(), &applied, extras)
 }
 
-/// What became of the whole fleet: the first failure of a member stands for it.
+/// Outcome of the whole fleet: the first failure of a member stands for it.
 fn of_all(applied: &[MemberApplied]) -> Result<Effect, ClusterError> {
     let failure = applied.iter().find_map(|applied| {
         let error = applied.outcome.as_ref().err()?;
@@ -83,7 +83,7 @@ fn of_all(applied: &[MemberApplied]) -> Result<Effect, ClusterError> {
     failure.map_or_else(|| Ok(Effect::default()), Err)
 }
 
-/// Whether what the hub is to place could be read, if it is to place anything.
+/// Success if the workload that the hub is to place could be read, or if it places none.
 fn of_template<M>(observed: &FleetObservation<M>) -> Result<(), ClusterError> {
     match &observed.template {
         Some(Err(error)) => Err(error
@@ -136,7 +136,7 @@ fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
     (!foreign.is_empty()).then(|| condition(ready, "False", "TargetConflict", &message))
 }
 
-/// What to add about the workload that the hub places, after what was assigned.
+/// Note on the workload that the hub places, to follow what was assigned.
 fn template_note<M>(observed: &FleetObservation<M>) -> Option<String> {
     match observed.template.as_ref()? {
         Err(error) => Some(format!(

@@ -26,43 +26,43 @@ use foretide_api::status::stored_ledger;
 pub(in crate::controller) struct FleetState {
     /// Stabilization and rate limits of what the fleet's own metrics ask for.
     pub(super) fleet_metrics: History,
-    /// What they asked for last.
+    /// The count that the fleet's own metrics asked for last.
     pub(super) fleet_metrics_desired: Option<Replicas>,
     /// The fleet's count as it was decided last.
     pub(super) desired: Option<Replicas>,
     /// The members that the fleet's readings were about.
     pub(super) counted: Option<BTreeSet<String>>,
-    /// Whether they are not those of the sync before.
+    /// True if these members are not those of the sync before.
     pub(super) is_recounted: bool,
-    /// What they ran together, and what was written to them since.
+    /// The count that these members ran together, with what was written to them since.
     pub(super) current: Option<Replicas>,
-    /// What the rules remember.
+    /// The memory of the rules.
     pub(super) ledger: Ledger,
     /// The members that were not ready in the last sync, for any fleet alike.
     pub(super) down: BTreeSet<String>,
     /// The members that have metric series.
     pub(super) published: BTreeSet<String>,
-    /// By member.
+    /// The records of the members, by name.
     pub(super) members: BTreeMap<String, MemberRecord>,
 }
 
 /// The state of one member.
 #[derive(Debug, Default)]
 pub(super) struct MemberRecord {
-    /// The workload there.
+    /// State of the member's workload.
     pub(super) target: TargetState,
-    /// As it was seen last.
+    /// The member as it was seen last.
     pub(super) last: Option<Member>,
-    /// Whether all that is known of it comes from status.
+    /// True if all that is known of the member comes from status.
     pub(super) restored: bool,
-    /// Whether it was observed since the controller started; until then its status may be old.
+    /// True if the member was observed since the controller started; until then its status may be old.
     pub(super) seen: bool,
-    /// How long its pods took to start.
+    /// Times that its pods took to start.
     pub(super) lead_times: LeadTimes,
     /// The `minReplicas` that was written to its child last, and the one that was decided then: in between, the child
     /// is led to the decided count by its minimum.
     pub(super) shaped: Option<ShapedMin>,
-    /// Whether it was lost at the last report.
+    /// True if the member was lost at the last report.
     pub(super) lost: bool,
     /// The field managers of others that changed the replicas.
     pub(super) foreign_writes: RecentWrites<String>,
@@ -70,24 +70,24 @@ pub(super) struct MemberRecord {
     pub(super) placed: Option<u64>,
     /// The count that a workload that was just created starts with.
     pub(super) start: Option<Replicas>,
-    /// Why it was moved last.
+    /// The last move of its share.
     pub(super) last_move: LastMove,
 }
 
 /// A child's `minReplicas` as it was written, and as it was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ShapedMin {
-    /// As it was written.
+    /// The minimum as it was written.
     pub(super) written: Replicas,
-    /// As it was decided.
+    /// The minimum as it was decided.
     pub(super) decided: Replicas,
 }
 
 // === impl FleetState ===
 
 impl FleetState {
-    /// The state of a fleet that is new to us: what its status kept, and the ledger that was stored last, which the watch
-    /// may not show yet.
+    /// The state of a fleet that is new to us: what its status kept, and the ledger that was stored last, which the
+    /// watch may not show yet.
     pub(super) fn restored(fdhpa: &FederatedHPA, ledger: Option<&str>) -> Self {
         let status = fdhpa.status.as_ref();
         let ledger = ledger.and_then(stored_ledger);
@@ -117,7 +117,7 @@ impl FleetState {
         }
     }
 
-    /// The members that have a share, or had one, with the replicas that are expected there.
+    /// The members that have a share, or had one, with the replicas that are expected in each.
     pub(super) fn known(&self) -> BTreeMap<String, Option<Replicas>> {
         let shared = self.ledger.members.keys().map(|name| (name.clone(), None));
         let mut known: BTreeMap<_, _> = shared.collect();
@@ -179,7 +179,8 @@ impl MemberRecord {
         }
     }
 
-    /// Whether to report it as lost. A member that was never seen and is not in status is still joining.
+    /// True if the member is to be reported as lost. A member that was never seen and is not in status is still
+    /// joining.
     pub(super) fn is_lost(&self, health: Health, now: Timestamp) -> bool {
         let Health::Unknown { since } = health else {
             return false;

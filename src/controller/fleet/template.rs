@@ -19,12 +19,11 @@ const OF_ONE_OBJECT: [&str; 2] = [
     "deployment.kubernetes.io/revision",
 ];
 
-/// What the members get.
+/// The workload as the members get it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Template {
-    /// The manifest.
     pub(super) manifest: Arc<Value>,
-    /// Differs whenever the manifest does.
+    /// Hash of the manifest, which differs whenever the manifest does.
     pub(super) version: u64,
     /// Identity of the hub's object.
     pub(super) uid: String,
@@ -35,7 +34,7 @@ pub(super) struct Template {
 // === impl Template ===
 
 impl Template {
-    /// What the hub's object means for members of the fleet with this UID.
+    /// The template from the hub's object, for members of the fleet with this UID.
     pub(super) fn of(object: &Value, fleet_uid: &str) -> Self {
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
         let fields = |pointer| {

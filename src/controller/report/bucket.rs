@@ -1,5 +1,5 @@
-//! How many events of one object are written: 25 at once, and one more every five minutes. A condition that flaps, or a
-//! fight with another writer, would otherwise write one in each sync.
+//! Limit of the events of one object: 25 at once, and one more every five minutes. A condition that flaps, or a fight
+//! with another writer, would otherwise write one in each sync.
 //!
 //! # Source
 //! client-go `tools/record/events_cache.go`, which limits the events about one object the same way.
@@ -16,7 +16,7 @@ const REFILL: Duration = Duration::from_mins(5);
 #[derive(Debug, Default)]
 pub(super) struct EventBucket {
     spent: u32,
-    /// When it was filled up by one last, or was full.
+    /// The time at which it was last filled up by one, or was full.
     filled: Monotonic,
 }
 

@@ -1,8 +1,9 @@
-//! The last changes of an object's number of replicas: an event for each that Foretide decided, and a list in the status.
+//! The last changes of an object's number of replicas: an event for each that Foretide decided, and a list in the
+//! status.
 //!
-//! A change is seen as a count that differs from the one of the sync before. In Delegated the child makes it some seconds
-//! after the decision, so the sentence of that decision is kept until then. The list is written with the count, which
-//! changes the status anyway.
+//! A change is seen as a count that differs from the one of the sync before. In Delegated the child makes it some
+//! seconds after the decision, so the sentence of that decision is kept until then. The list is written with the count,
+//! which changes the status anyway.
 
 use std::collections::VecDeque;
 
@@ -19,31 +20,31 @@ use crate::controller::apply::Applied;
 use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::EventNote;
 
-/// How many changes are kept.
+/// Maximum number of changes that are kept.
 const MAX_CHANGES: usize = 10;
 /// The longest sentence of a kept change, in characters.
 const MAX_SENTENCE: usize = 300;
 
-/// The last changes of one object, and what the next one is compared with.
+/// The last changes of one object, and the state that the next one is compared with.
 #[derive(Debug, Default)]
 pub(super) struct ReplicaChanges {
     before: Option<Before>,
-    /// Oldest first.
+    /// The changes, oldest first.
     recent: VecDeque<ReplicaChangeStatus>,
 }
 
-/// What the last sync left.
+/// State that the last sync left.
 #[derive(Debug)]
 struct Before {
     count: Replicas,
-    /// What was decided, and its sentence.
+    /// The decided count, and the sentence of the decision.
     desired: Replicas,
     sentence: String,
-    /// When the child had scaled last.
+    /// The time at which the child had scaled last.
     child_scaled: Option<Timestamp>,
 }
 
-/// Who made a change.
+/// Author of a change.
 enum Cause {
     /// Foretide, by this decision.
     Decision(String),
@@ -79,8 +80,8 @@ impl ReplicaChanges {
         (!self.recent.is_empty()).then(|| recent.collect())
     }
 
-    /// Compares the count with that of the last sync, unless it `is_recounted` over other workloads, and records what this
-    /// one wrote; the events of both.
+    /// Compares the count with that of the last sync, unless it `is_recounted` over other workloads, and records what
+    /// this one wrote; the events of both.
     pub(super) fn follow(
         &mut self,
         applied: &Applied,
@@ -148,7 +149,7 @@ impl ReplicaChanges {
 // === impl Before ===
 
 impl Before {
-    /// Why the count is now the one that `decision` found.
+    /// The cause of the count that `decision` found.
     fn cause(&self, decision: &Decision, child_scaled: Option<Timestamp>, is_fleet: bool) -> Cause {
         let count = decision.current;
         let leads = |desired: Replicas| {

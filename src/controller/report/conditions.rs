@@ -41,7 +41,7 @@ const SCALED_BY_KEDA: &str = "ScaledByKEDA";
 /// The reason of a target whose scaling KEDA has paused.
 const PAUSED_BY_KEDA: &str = "PausedByKEDA";
 
-/// What is added to the message of an object whose target KEDA scales, where a pause of it cannot be seen.
+/// Text that is added to the message of an object whose target KEDA scales, where a pause of it cannot be seen.
 const PAUSE_UNSEEN: &str = "; a pause by KEDA cannot be seen: grant the controller get, list and watch of \
                             scaledobjects.keda.sh";
 
@@ -97,7 +97,7 @@ pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition>
     conditions
 }
 
-/// Whether KEDA scales the target of an object or has scaled it, and a pause cannot be seen.
+/// True if KEDA scales the target of an object or has scaled it, and a pause cannot be seen.
 fn may_miss_a_pause(decided: &Decided) -> bool {
     let observation = &decided.observation;
     let hpa = observation.hpas.foreign.as_deref();
@@ -111,7 +111,7 @@ fn may_miss_a_pause(decided: &Decided) -> bool {
             || known.any(|known| known.message.ends_with(PAUSE_UNSEEN)))
 }
 
-/// Why the object is not ready, if so: the reason, and what to do.
+/// The reason why the object is not ready, if it is not, and what to do.
 pub(super) fn trouble(
     applied: &Applied,
     invalid: Option<&Invalid>,
@@ -149,7 +149,7 @@ pub(super) fn trouble(
     })
 }
 
-/// What to do about an HPA of another owner on the same target.
+/// The message about an HPA of another owner on the same target, with what to do.
 fn foreign_message(part: &Part, foreign: &HpaView) -> String {
     let name = &foreign.name;
     match scaled_object(foreign) {
@@ -170,7 +170,8 @@ fn foreign_message(part: &Part, foreign: &HpaView) -> String {
     }
 }
 
-/// That an HPA of another owner scales the target by what this object publishes, or that KEDA has paused it, if so.
+/// The condition that an HPA of another owner scales the target by what this object publishes, or that KEDA has paused
+/// it, if either holds.
 fn read_by_others(applied: &Applied) -> Option<Condition> {
     let Decided {
         part, observation, ..
@@ -217,7 +218,7 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
     })
 }
 
-/// What is reported of an invalid spec while an earlier one is in force.
+/// The message about an invalid spec while an earlier one is in force.
 fn kept_in_force(invalid: &Invalid) -> String {
     format!("{invalid}; the last valid spec stays in force")
 }
@@ -237,7 +238,7 @@ pub(super) fn warned_of(autoscaler: &Autoscaler) -> BTreeMap<&'static str, Strin
     reasons.collect()
 }
 
-/// Whether an object's status says that KEDA scales its target by what it publishes.
+/// True if an object's status says that KEDA scales its target by what it publishes.
 pub(super) fn is_scaled_by_keda(autoscaler: &Autoscaler) -> bool {
     let status = autoscaler.status();
     let mut known = status
@@ -273,8 +274,8 @@ fn of_child(child: &HpaView) -> Vec<Condition> {
         .collect()
 }
 
-/// That a child cannot read a metric of the adapter: an empty entry of its status, at the position of the metric. Its own
-/// condition is True as long as it can read another metric.
+/// The condition that a child cannot read a metric of the adapter: an empty entry of its status, at the position of the
+/// metric. Its own condition is True as long as it can read another metric.
 fn unread_by(child: &HpaView) -> Option<Condition> {
     let asked = child.spec.get("metrics")?.as_array()?;
     let read = child.status.get("currentMetrics")?.as_array()?;

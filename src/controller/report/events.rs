@@ -12,13 +12,13 @@ use foretide_api::validation::Invalid;
 pub(super) struct Warning {
     /// The type of the condition.
     pub(super) condition: &'static str,
-    /// None while there is nothing to warn of.
+    /// The event; none while there is nothing to warn of.
     pub(super) event: Option<EventNote>,
-    /// Whether what was warned of before is over; it may also be unknown, as a forecast is after a restart.
+    /// True if what was warned of before is known to be over, which is not known of a forecast after a restart.
     pub(super) is_over: bool,
 }
 
-/// What was done to HPAs and workloads.
+/// Events about changes of HPAs and workloads.
 pub(super) fn events(applied: &Applied) -> Vec<EventNote> {
     let effect = applied.outcome.as_ref().ok();
     effect.map_or_else(Vec::new, effect_events)
@@ -83,7 +83,7 @@ fn effect_events(effect: &Effect) -> Vec<EventNote> {
 // === impl HpaChange ===
 
 impl HpaChange {
-    /// Its event, if it has one; `name` is that of the HPA.
+    /// The event of the change, if it has one; `name` is that of the HPA.
     pub(in crate::controller) fn event(self, name: &str) -> Option<EventNote> {
         let (reason, note) = match self {
             // The user changed the spec and knows.

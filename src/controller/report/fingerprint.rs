@@ -1,5 +1,5 @@
-//! The part of a status whose change is worth a write: not measured values, nor times, nor sentences, except the cause of
-//! a condition that is not healthy: its message without numbers.
+//! The part of a status whose change is worth a write: not measured values, nor times, nor sentences, except the cause
+//! of a condition that is not healthy: its message without numbers.
 //!
 //! The status of an object that publishes its forecasts is read by the metric adapter and the KEDA scaler. There the
 //! first three significant digits of a forecast count too, and the status is written at least once per [`HEARTBEAT`].
@@ -18,8 +18,8 @@ use foretide_api::{
     status::is_unhealthy,
 };
 
-/// The reasons of a count that its value asks for, that is within the tolerance of it, or that pods without metrics hold:
-/// noise moves a value from one to another.
+/// The reasons of a count that its value asks for, that is within the tolerance of it, or that pods without metrics
+/// hold: noise moves a value from one to another.
 const PLAIN: [Reason; 4] = [
     Reason::ValidMetricFound,
     Reason::ForecastReady,
@@ -27,15 +27,15 @@ const PLAIN: [Reason; 4] = [
     Reason::PodsWithoutMetrics,
 ];
 
-/// What is compared of a status with the status that was written last.
+/// The parts of a status that are compared with the status that was written last.
 #[derive(Debug, Clone)]
 pub(super) struct StatusFingerprint {
     gist: Gist,
     /// The causes of the conditions that are not healthy.
     causes: Vec<String>,
-    /// Whether others read the forecasts of the object.
+    /// True if others read the forecasts of the object.
     publishes: bool,
-    /// When the decision was made.
+    /// The time of the decision.
     decided: Option<Timestamp>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct StatusFingerprint {
 struct Gist {
     common: EffectiveHorizontalPodAutoscalerStatus,
     fleet: FleetStatus,
-    /// For each member whether its capacity is known.
+    /// For each member, true if its capacity is known.
     has_capacity: Vec<bool>,
 }
 
@@ -62,7 +62,7 @@ impl StatusFingerprint {
         }
     }
 
-    /// Whether a status with this fingerprint is worth a write after one with the fingerprint `last`.
+    /// True if a status with this fingerprint is worth a write after one with the fingerprint `last`.
     pub(super) fn is_news_after(&self, last: &Self) -> bool {
         // In both directions: the clock may have been set back.
         let is_due = self
@@ -77,22 +77,22 @@ impl StatusFingerprint {
         self.causes != last.causes
     }
 
-    /// Returns true if it says that zero replicas are the work of an autoscaler.
+    /// Returns true if the status says that zero replicas are the work of an autoscaler.
     pub(super) fn has_own_zero(&self) -> bool {
         self.gist.common.has_own_zero()
     }
 
-    /// Whether two statuses differ in nothing whose change is worth a write.
+    /// True if two statuses differ in nothing whose change is worth a write.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         self.gist == other.gist
     }
 
-    /// Whether nothing of a decision is in the status.
+    /// True if nothing of a decision is in the status.
     pub(super) fn is_empty(&self) -> bool {
         self.gist.common.expect_replicas.is_none()
     }
 
-    /// Whether others read the forecasts of the object.
+    /// True if others read the forecasts of the object.
     pub(super) const fn publishes(&self) -> bool {
         self.publishes
     }
@@ -113,7 +113,7 @@ impl StatusFingerprint {
 impl Gist {
     fn of(status: &Status, publishes: bool) -> Self {
         let mut common = status.common.clone();
-        // The rest of it changes with every sync.
+        // The rest of the history changes with every sync.
         let zero = common.history.and_then(|history| history.scaled_to_zero);
         common.history = zero.map(|zero| HistoryStatus {
             scaled_to_zero: Some(zero),

@@ -1,8 +1,9 @@
-//! Writes statuses and events asynchronously to the syncs: a limited number of objects at once, fewer of one namespace, and
-//! the reports of one object one after the other.
+//! Writes statuses and events asynchronously to the syncs: a limited number of objects at once, fewer of one namespace,
+//! and the reports of one object one after the other.
 //!
-//! A report that waits is merged with the next one of its object: the last status replaces the earlier ones, and events are
-//! kept. If the API server is slow or down, no decision is delayed, and one status per object is written when it is back.
+//! A report that waits is merged with the next one of its object: the last status replaces the earlier ones, and events
+//! are kept. If the API server is slow or down, no decision is delayed, and one status per object is written when it is
+//! back.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -21,13 +22,14 @@ use foretide_base::{
     telemetry::{Telemetry, Write},
 };
 
-/// How many objects are reported at once: as many as the client has slots for writes of one API group.
+/// Number of objects that are reported at once: as many as the client has slots for writes of one API group.
 const CONCURRENT_REPORTS: usize = 32;
-/// How many of them are in one namespace, where every write may hang. At 20 ms each these are 200 statuses a second.
+/// Number of objects of one namespace that are reported at once, because every write in it may hang. At 20 ms each
+/// these are 200 statuses a second.
 const REPORTS_OF_NAMESPACE: usize = 4;
-/// How many namespaces are remembered before idle ones are evicted.
+/// Number of namespaces that are remembered before idle ones are evicted.
 const MAX_KNOWN_NAMESPACES: usize = 256;
-/// How many events of one object may wait; older ones are dropped.
+/// Maximum number of events of one object that wait; older ones are dropped.
 const MAX_WAITING_EVENTS: usize = 16;
 
 /// Writes reports to the cluster of the objects.
@@ -125,7 +127,8 @@ impl<C: Cluster> Reports<C> {
         let namespace = autoscaler.namespace().to_owned();
         let new = || Semaphore::new(REPORTS_OF_NAMESPACE);
         let of_namespace = self.namespaces.get_or_insert_with(namespace, new);
-        // Neither is ever closed. The namespace first: a report that waits for it must hold no permit that others need.
+        // Neither semaphore is ever closed. The namespace first: a report that waits for it must hold no permit that
+        // others need.
         let _of_namespace = of_namespace.acquire().await;
         let _permit = self.permits.acquire().await;
         for event in &events {

@@ -1,4 +1,4 @@
-//! What a sync tells the page: its decision, the demand that it saw, and the forecasts in force.
+//! Record of a sync for the page: its decision, the demand that it saw, and the forecasts in force.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::{
     page::{self, MetricRecord},
 };
 
-/// What the page records of one decision.
+/// Inputs of the page's record of one decision.
 #[derive(Debug)]
 pub(super) struct PageInput<'a> {
     /// The forecasts in force.
     pub(super) forecasts: &'a Forecasts,
-    /// When it is reported.
+    /// The time of the report.
     pub(super) now: Timestamp,
-    /// How long its pods took to start, if that is measured.
+    /// Time that its pods took to start, if that is measured.
     pub(super) start_up: Option<SignedDuration>,
-    /// Whether the demand of some members is missing, so that no total is known.
+    /// True if the demand of some members is missing, so that no total is known.
     pub(super) is_partial: bool,
 }
 
@@ -77,7 +77,7 @@ fn lead_time(reading: &ForecastReading) -> Option<foretide_domain::lead_time::Le
     reading.details.as_ref().map(|details| details.lead_time)
 }
 
-/// What a pod is like: a serving one, else the target's template.
+/// Containers and requests of a pod: of a serving one, else of the target's template.
 fn template(decided: &Decided) -> Option<PodTemplate> {
     let observation = &decided.observation;
     let mut pods = observation.observation.pods.iter();

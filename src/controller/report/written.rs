@@ -16,16 +16,16 @@ use foretide_api::{
     published::HEARTBEAT,
 };
 
-/// How long the stored status has to differ from the one that was written last, before that is written again: longer
-/// than a watch is late. Doubles with each such write in a row that had no effect.
+/// Time for which the stored status has to differ from the one that was written last, before that is written again:
+/// longer than a watch is late. Doubles with each such write in a row that had no effect.
 const REPAIR_AFTER: SignedDuration = SignedDuration::from_mins(1);
-/// How often this time doubles at most: to an hour.
+/// Maximum number of doublings of [`REPAIR_AFTER`]: to an hour.
 const MOST_DOUBLINGS: u32 = 6;
-/// How long another cause of a condition waits after one that was a reason to write: two that take turns, such as a
-/// timeout and the wait after it, are no more writes than a heartbeat.
+/// Time for which another cause of a condition waits after one that was a reason to write: two that take turns, such as
+/// a timeout and the wait after it, are no more writes than a heartbeat.
 const CAUSES_EVERY: SignedDuration = HEARTBEAT;
-/// How often a status is written again that is stored afterwards as it was before. Then the API server keeps no more of
-/// it, because the definition of the kind is of an older version.
+/// Maximum number of times that a status is written again that is stored afterwards as it was before. Then the API
+/// server keeps no more of it, because the definition of the kind is of an older version.
 const MOST_FUTILE: u32 = 2;
 
 /// The status of an object that was written last; clones share it.
@@ -42,15 +42,15 @@ struct Written {
 #[derive(Debug)]
 struct LastStatus {
     fingerprint: StatusFingerprint,
-    /// When another cause was last the reason to write.
+    /// The time at which another cause was last the reason to write.
     caused: Option<Timestamp>,
-    /// How many ledgers were stored by themselves.
+    /// Number of ledgers that were stored by themselves.
     ledgers: u64,
-    /// Since when the stored status differs from it, as far as the watch shows.
+    /// Time since when the stored status differs from the last one, as far as the watch shows.
     differs_since: Option<Timestamp>,
-    /// Whether it has to be written again, because the stored status differs for too long.
+    /// True if the status has to be written again, because the stored one differs for too long.
     is_lost: bool,
-    /// How often in a row it was written again without effect.
+    /// Number of times in a row that it was written again without effect.
     repairs: u32,
     /// The stored status when it was compared last, and when it was written again last.
     stored: Option<StatusFingerprint>,
@@ -62,9 +62,9 @@ struct LastStatus {
 pub(super) struct NewStatus {
     status: Status,
     fingerprint: StatusFingerprint,
-    /// When it was made.
+    /// The time at which it was made.
     at: Timestamp,
-    /// How many ledgers had been stored by themselves when it was made.
+    /// Number of ledgers that had been stored by themselves at that time.
     ledgers: u64,
     written: WrittenStatus,
 }
@@ -79,7 +79,7 @@ pub(in crate::controller) struct LedgerIntent {
 // === impl WrittenStatus ===
 
 impl WrittenStatus {
-    /// After a restart the stored status counts as the one written last.
+    /// The status after a restart: the stored one counts as the one written last.
     pub(super) fn of_stored(autoscaler: &Autoscaler) -> Self {
         let publishes = autoscaler.spec().mode == Some(Mode::Metric)
             || conditions::is_scaled_by_keda(autoscaler);
@@ -153,12 +153,12 @@ impl WrittenStatus {
         self.last().fingerprint.ledger().map(str::to_owned)
     }
 
-    /// Returns true if it says that zero replicas are the work of an autoscaler.
+    /// Returns true if the last status says that zero replicas are the work of an autoscaler.
     pub(super) fn has_zero(&self) -> bool {
         self.last().fingerprint.has_own_zero()
     }
 
-    /// Whether others read the forecasts of the object, as far as the last status shows.
+    /// True if others read the forecasts of the object, as far as the last status shows.
     pub(super) fn publishes(&self) -> bool {
         self.last().fingerprint.publishes()
     }
@@ -171,7 +171,7 @@ impl WrittenStatus {
 // === impl LastStatus ===
 
 impl LastStatus {
-    /// Whether a status with this fingerprint is worth a write after it, `at` a time.
+    /// True if a status with this fingerprint is worth a write after the last one, `at` a time.
     fn is_followed_by(&self, fingerprint: &StatusFingerprint, at: Timestamp) -> bool {
         let is_early = |caused: Timestamp| at.duration_since(caused).abs() < CAUSES_EVERY;
         self.is_lost
@@ -180,7 +180,7 @@ impl LastStatus {
                 && !self.caused.is_some_and(is_early)
     }
 
-    /// From now on the watch may show the stored status as it was before.
+    /// Records a write: from now on the watch may show the stored status as it was before.
     fn was_written(&mut self) {
         self.differs_since = None;
         if std::mem::take(&mut self.is_lost) {
@@ -195,8 +195,8 @@ impl LastStatus {
 // === impl NewStatus ===
 
 impl NewStatus {
-    /// Writes the status with `send`, unless it was written while this one waited, or a newer ledger was stored; returns
-    /// what became of it if it was sent.
+    /// Writes the status with `send`, unless it was written while this one waited, or a newer ledger was stored;
+    /// returns the outcome if it was sent.
     pub(super) async fn write<F>(self, send: impl FnOnce(Status) -> F) -> Option<F::Output>
     where
         F: Future<Output = Result<(), ClusterError>>,
@@ -246,7 +246,7 @@ impl LedgerIntent {
         let mut last = self.written.last();
         last.ledgers += 1;
         if fdhpa.status.is_none() {
-            // It was written as the only field.
+            // The ledger was written as the only field.
             last.fingerprint = StatusFingerprint::of(&Status::default(), false);
         }
         last.fingerprint.set_ledger(&self.ledger);
@@ -272,7 +272,7 @@ mod tests {
         status
     }
 
-    /// The target cannot be read, for a cause.
+    /// A status that says that the target cannot be read, for a cause.
     fn failed(cause: &str) -> Status {
         let mut status = status(4);
         let failed = condition("Ready", "False", "FailedGetScale", cause);
@@ -280,12 +280,12 @@ mod tests {
         status
     }
 
-    /// What was written last of an object without a status.
+    /// The written status of an object that has no stored one.
     fn written() -> WrittenStatus {
         stored(&Status::default())
     }
 
-    /// The same of an object with this status, after a restart.
+    /// The written status of an object with this stored one, after a restart.
     fn stored(status: &Status) -> WrittenStatus {
         let object = json!({
             "metadata": {"namespace": "shop", "name": "web", "uid": "u"},

@@ -9,31 +9,31 @@ use jiff::{SignedDuration, Timestamp};
 use super::{ReadContext, SampleGrid, TimeRange, samples::GridSamples};
 use foretide_api::ports::HistoryError;
 
-/// How far before the newest sample a query starts, because samples may arrive late.
+/// Time before the newest sample at which a query starts, because samples may arrive late.
 const OVERLAP: SignedDuration = SignedDuration::from_mins(5);
-/// How often a window with many holes is read as a whole: Prometheus may have been backfilled.
+/// Period of reading a window with many holes as a whole: Prometheus may have been backfilled.
 const FULL_READ_PERIOD: SignedDuration = SignedDuration::from_hours(1);
-/// How often live minutes are compared with the query that they stand in for.
+/// Period of comparing live minutes with the query that they stand in for.
 const COMPARE_PERIOD: SignedDuration = SignedDuration::from_hours(1);
-/// How long live minutes continue a history whose query fails or returns no new samples.
+/// Longest time for which live minutes continue a history whose query fails or returns no new samples.
 const LIVE_ONLY_MAX: SignedDuration = SignedDuration::from_hours(2);
 /// The rate window of the built-in queries.
 const RATE_WINDOW: SignedDuration = SignedDuration::from_mins(3);
-/// More steps than these between two samples are an outage; fewer are late or missed scrapes.
+/// Number of steps between two samples beyond which there was an outage; fewer are late or missed scrapes.
 const OUTAGE_STEPS: i64 = 3;
-/// How long after an outage, in addition to the rate window, every pod has been scraped again: three times, once per
-/// minute.
+/// Time after an outage, in addition to the rate window, after which every pod has been scraped again: three times,
+/// once per minute.
 const SCRAPED_AGAIN: SignedDuration = SignedDuration::from_mins(3);
-/// How many common samples a comparison needs.
+/// Number of common samples that a comparison needs.
 const COMPARED_SAMPLES: usize = 30;
-/// How far the median of their ratios may be from one.
+/// Largest distance from one of the median of the ratios.
 const TOLERANCE: f64 = 0.10;
 /// The factor beyond which a comparison shows another amount, and that of fewer samples, of which there must be three.
 const DIFFER: f64 = 1.25;
 const FEW_DIFFER: f64 = 2.0;
 const FEW_SAMPLES: usize = 3;
 
-/// Whether the live minutes of one series match what its query returns. Every series has its own, even where several
+/// Match of the live minutes of one series with the results of its query. Every series has its own, even where several
 /// share a query.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveMatch {
@@ -64,19 +64,19 @@ pub(super) struct CachedSamples {
     pub(super) newest: Option<i64>,
     /// The earliest second that was read with success.
     pub(super) read_from: Option<i64>,
-    /// When the whole window was last queried.
+    /// The second at which the whole window was last queried.
     pub(super) full_read_at: i64,
     /// The version of the reader that they are from.
     version: u64,
 }
 
-/// The samples at the end of a window began so recently that they may cover only a part of the pods, or of the rate
-/// window: after an outage of what collects them, or at the start of a history.
+/// Warm-up of the samples at the end of a window, which began so recently that they may cover only a part of the pods,
+/// or of the rate window: after an outage of what collects them, or at the start of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WarmUp {
-    /// The second of the first of them.
+    /// The second of the first of these samples.
     since: i64,
-    /// The second from which on they count.
+    /// The second from which on these samples count.
     until: i64,
     /// The second of the newest sample before the outage.
     before: Option<i64>,
@@ -96,7 +96,7 @@ impl Default for LiveMatch {
 }
 
 impl LiveMatch {
-    /// Whether live minutes measure what the query does.
+    /// True if live minutes measure what the query does.
     pub(in crate::forecaster) const fn matches(&self) -> bool {
         self.matches
     }
@@ -128,12 +128,12 @@ impl Comparison {
         ratio(self.live, self.queried)
     }
 
-    /// How far apart the two are; at least one.
+    /// Factor between the two; at least one.
     fn factor(&self) -> f64 {
         self.ratio().max(self.ratio().recip())
     }
 
-    /// Whether live values may stand in for queried ones.
+    /// True if live values may stand in for queried ones.
     fn matches(&self) -> bool {
         self.samples == COMPARED_SAMPLES && (self.ratio() - 1.0).abs() <= TOLERANCE
     }
@@ -273,7 +273,7 @@ impl CachedSamples {
             .map_or_else(|| self.newest_kept(), |warm_up| warm_up.before)
     }
 
-    /// What to query: the whole window, or from shortly before the newest sample; nothing while live minutes continue
+    /// The range to query: the whole window, or from shortly before the newest sample; none while live minutes continue
     /// it.
     ///
     /// The newest sample counts, not the last query: a gap at the end is queried again as a whole. A window that lacks
@@ -311,7 +311,7 @@ impl CachedSamples {
         })
     }
 
-    /// Whether live minutes lead without a gap from the newest sample to the end of the window.
+    /// True if live minutes lead without a gap from the newest sample to the end of the window.
     pub(super) fn live_reaches_end(
         &self,
         live_match: LiveMatch,
@@ -425,7 +425,7 @@ fn ratio(live: f64, queried: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// What these live minutes show beside a history of 1.0 in each, if what one replica carries is 0.5.
+    /// The mismatch that these live minutes show beside a history of 1.0 in each, if one replica carries 0.5.
     fn mismatch(live: &[f64]) -> Option<(f64, f64)> {
         let at =
             |minute: usize| Timestamp::from_second(60 * i64::try_from(minute).unwrap()).unwrap();

@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{QueryPart, ReadContext, SampleGrid, TimeRange, cache::CachedSamples};
 use foretide_api::ports::HistoryError;
 
-/// How far the newest sample of one member may be behind that of another.
+/// Longest time by which the newest sample of one member may be behind that of another.
 const MAX_LAG: SignedDuration = SignedDuration::from_mins(10);
 
 /// A sum to which members are added one by one.
@@ -24,11 +24,11 @@ const MAX_LAG: SignedDuration = SignedDuration::from_mins(10);
 pub(super) struct MemberSum {
     grid: SampleGrid,
     window: TimeRange,
-    /// One for each time of the grid in the window.
+    /// One point for each time of the grid in the window.
     points: Vec<Point>,
-    /// How many members must have a sample for a sum.
+    /// Number of members that must have a sample for a sum.
     required: u32,
-    /// The newest sample of each of those members.
+    /// The newest sample of each member that must have one.
     newest: Vec<(Option<Arc<str>>, Option<i64>)>,
     read_from: Option<i64>,
     full_read_at: i64,
@@ -38,9 +38,9 @@ pub(super) struct MemberSum {
 #[derive(Debug, Clone, Copy, Default)]
 struct Point {
     total: f64,
-    /// How many of the required members have a sample.
+    /// Number of the required members that have a sample.
     answered: u32,
-    /// Whether any member has a sample.
+    /// True if any member has a sample.
     any: bool,
 }
 

@@ -76,7 +76,7 @@ fn sample(second: i64) -> Sample {
     }
 }
 
-/// What is known at this second, besides these live minutes.
+/// The context of a read at this second, with these live minutes.
 pub(super) fn knowing(now: i64, live: &[Sample]) -> ReadContext<'_> {
     ReadContext {
         now: at(now),
@@ -204,7 +204,7 @@ async fn a_server_that_lost_its_past_does_not_shorten_the_history() {
     let reader = Recorded::new(|second| second >= first_kept.load(Ordering::Relaxed));
     let (cache, hour) = (HistoryCache::default(), request(3600));
     read(&cache, &reader, &hour, 36_000).await.unwrap();
-    // It starts empty, and has samples again some minutes later.
+    // The server starts empty, and has samples again some minutes later.
     for (now, lost_before, outage) in [(36_300, i64::MAX, 300), (36_960, 36_600, 540)] {
         first_kept.store(lost_before, Ordering::Relaxed);
         let got = seconds(&read(&cache, &reader, &hour, now).await.unwrap());
@@ -389,7 +389,7 @@ fn live(now: i64, minutes: i64, factor: f64) -> Vec<Sample> {
     .collect()
 }
 
-/// What is queried at each of these times, given this many live minutes of `factor` times the reader's values.
+/// The ranges that are queried at these times, given this many live minutes of `factor` times the reader's values.
 async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, i64)>> {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let mut live_match = LiveMatch::default();

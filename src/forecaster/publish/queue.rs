@@ -1,9 +1,10 @@
 //! Writes predictions asynchronously to the passes: a few at once, one write per object at a time. Namespaces share the
 //! slots.
 //!
-//! Every pass submits all writes that are due now, and replaces those that still wait. A write that is in flight continues,
-//! and the next pass reads its result. The content is built when the write starts, so that the latest forecast is published
-//! and no backlog grows while the API server is slow. Writes start only while this process is the leader.
+//! Every pass submits all writes that are due now, and replaces those that still wait. A write that is in flight
+//! continues, and the next pass reads its result. The content is built when the write starts, so that the latest
+//! forecast is published and no backlog grows while the API server is slow. Writes start only while this process is the
+//! leader.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ use foretide_base::{
     telemetry::{Telemetry, Write},
 };
 
-/// How many objects are written at once, and as many more whose writes are slow.
+/// Number of objects that are written at once, and as many more whose writes are slow.
 const CONCURRENT_WRITES: usize = 5;
 
 /// Writes predictions to the cluster of the autoscalers.
@@ -58,9 +59,9 @@ pub(super) enum PredictionWrite {
         source: Arc<ForecastSource>,
         live: Option<Arc<TimeSeriesPrediction>>,
     },
-    /// Its autoscaler no longer asks for it.
+    /// The deletion of a prediction that its autoscaler no longer asks for.
     Delete(Arc<TimeSeriesPrediction>),
-    /// No autoscaler owns it.
+    /// The mark of a prediction that no autoscaler owns.
     MarkNotManaged(Arc<TimeSeriesPrediction>),
 }
 

@@ -17,14 +17,14 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(START + second).unwrap()
 }
 
-/// What a forecaster was called with: first and last minute from the start, and the last value.
+/// A call of a forecaster: first and last minute from the start, and the last value.
 type Call = (i64, i64, Option<f64>);
 
 /// A forecaster that records its calls and may need some history.
 #[derive(Debug, Clone, Default)]
 struct Recorder {
     calls: Arc<Mutex<Vec<Call>>>,
-    /// How many values the series had, and how many were raw.
+    /// Numbers of values of the series, and of raw ones among them.
     raw: Arc<Mutex<Vec<(usize, usize)>>>,
     needs: usize,
 }
@@ -152,7 +152,7 @@ async fn refreshed(
     refreshed_from(&reader, recorder, request, seconds).await
 }
 
-/// As [`refreshed`], from this reader.
+/// Refreshes a series like [`refreshed`], from this reader.
 async fn refreshed_from(
     reader: &FakeReader<impl Fn(i64) -> f64 + Send + Sync>,
     recorder: &Recorder,
@@ -207,8 +207,8 @@ async fn what_was_learned_from_one_tenant_is_forgotten_with_another() {
     assert_eq!(recorder.calls.lock().unwrap().len(), 2);
 }
 
-/// What a request of means that has a query of minutes asks for at these seconds: the values and the raw ones of each
-/// series, and the queries of minutes.
+/// Refreshes a series of means that has a query of minutes at these seconds; returns the numbers of values and of raw
+/// ones that the forecaster got, and the queries of minutes.
 async fn raw_at(
     seconds: &[i64],
     minutes: fn(i64) -> Option<f64>,

@@ -11,7 +11,7 @@ use crate::forecaster::request::{
 use foretide_api::ports::{HistoryQuery, Resolution};
 use foretide_base::clock::Clock;
 
-/// Demand of one minute after another, of which every query has the same.
+/// A history with this demand in each minute, the same for every query.
 struct Demand(fn(i64) -> f64);
 
 impl HistoryReader for Demand {

@@ -1,4 +1,4 @@
-//! When authorities and certificates change, and that clients trust what is presented at every time.
+//! Changes of authorities and certificates, and the trust of clients in what is presented at every time.
 
 use proptest::prelude::*;
 
@@ -231,7 +231,7 @@ async fn data_that_was_removed_or_damaged_makes_a_new_authority() {
     }
 }
 
-/// What happens in one step of a random schedule.
+/// An event in one step of a random schedule.
 #[derive(Debug, Clone)]
 struct Event {
     minutes: u32,
@@ -254,8 +254,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Replicas run rounds in any order, and requests of any kind fail: what each presents is trusted by clients that have
-    /// the published bundle, as long as any authority in that bundle has not ended.
+    /// Replicas run rounds in any order, and requests of any kind fail: what each presents is trusted by clients that
+    /// have the published bundle, as long as any authority in that bundle has not ended.
     #[test]
     fn law_what_is_presented_is_trusted(events in events()) {
         let lifetimes = CertificateLifetimes {

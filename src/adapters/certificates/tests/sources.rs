@@ -8,7 +8,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::*;
 use crate::adapters::certificates::authority::Authority;
 
-/// What the two sides of a handshake saw.
+/// Results of a handshake on its two sides.
 #[derive(Debug, PartialEq, Eq)]
 struct Handshake {
     version: Option<ProtocolVersion>,

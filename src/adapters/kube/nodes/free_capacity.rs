@@ -20,7 +20,7 @@ use crate::adapters::kube::{
 };
 use foretide_base::clock::Monotonic;
 
-/// How long a snapshot is used: for the targets of one sync.
+/// Age up to which a snapshot is used: for the targets of one sync.
 const MAX_AGE: Duration = Duration::from_millis(250);
 /// Maximum number of other workloads' pending pods that are placed before the workload's own: placing more costs more
 /// time than it makes the estimate better.
@@ -38,7 +38,7 @@ pub(in crate::adapters::kube) struct Snapshot {
     nodes: Arc<[Node]>,
     /// The pods that have not ended, by namespace.
     pods: BTreeMap<Arc<str>, NamespacePods>,
-    /// Those that wait for a node.
+    /// The pods that wait for a node.
     pending: Vec<Arc<StoredPod>>,
 }
 
@@ -46,7 +46,7 @@ pub(in crate::adapters::kube) struct Snapshot {
 #[derive(Debug)]
 struct NamespacePods {
     all: Vec<Arc<StoredPod>>,
-    /// Built when a workload of the namespace asks for its own.
+    /// The pods by their labels, built when a workload of the namespace asks for its own.
     index: OnceLock<LabelIndex<StoredPod>>,
 }
 
@@ -179,8 +179,9 @@ impl NamespacePods {
     }
 }
 
-/// The nodes of these pods, on which no further pod may run. Their requests are already subtracted from the nodes. Other
-/// pods that the workload is separated from are not read; that they prevent a pod is seen when it is unschedulable.
+/// The nodes of these pods, on which no further pod may run. Their requests are already subtracted from the nodes.
+/// Other pods that the workload is separated from are not read; that they prevent a pod is seen when it is
+/// unschedulable.
 fn nodes_to_avoid(own: &[Arc<StoredPod>]) -> Vec<BoundPod> {
     let on_node = |pod: &Arc<StoredPod>| match &pod.placement {
         Placement::Bound(node) => Some(BoundPod {

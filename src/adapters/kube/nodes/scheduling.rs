@@ -1,4 +1,4 @@
-//! On which nodes a pod may run: node selector, affinity, tolerations and topology spread constraints of its spec.
+//! The nodes on which a pod may run: node selector, affinity, tolerations and topology spread constraints of its spec.
 //!
 //! An operator or effect that is unknown here makes the capacity estimate less exact; it does not make the object
 //! undecodable. Matching is left to `foretide-federate`.
@@ -101,21 +101,21 @@ impl SchedulingConstraints {
         read.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// What a pod with these requests and labels needs of a node.
+    /// Requirements on a node of a pod with these requests and labels.
     pub(in crate::adapters::kube) fn shape(&self, requests: Requests, labels: &Labels) -> PodShape {
         let affinity = self.affinity.as_ref();
         let anti_affinity = affinity.and_then(|a| a.pod_anti_affinity.as_ref());
         let required = anti_affinity.and_then(|a| a.required.as_ref());
         let mut separations = required.into_iter().flatten();
         let spreads = self.topology_spread_constraints.iter().flatten();
-        // Also with a value that is not known here: the capacity may be underestimated, never overestimated.
+        // An unknown value counts as mandatory: the capacity may be underestimated, never overestimated.
         let must = |s: &Spread| s.when_unsatisfiable.as_deref() != Some("ScheduleAnyway");
         let tolerations = self.tolerations.iter().flatten();
         PodShape {
             requests,
             node_selector: self.node_selector.clone().unwrap_or_default(),
             node_affinity: self.node_affinity(),
-            // One that cannot be read tolerates nothing, for the same reason.
+            // An unreadable toleration tolerates nothing, for the same reason.
             tolerations: tolerations.filter_map(TolerationObject::read).collect(),
             priority_class: self.priority_class_name.clone().unwrap_or_default(),
             one_per_node: separations.any(|term| term.excludes(labels)),
@@ -162,8 +162,8 @@ impl Expression {
 }
 
 impl PodAffinityTerm {
-    /// Whether two pods with these labels may not run on one node. Also if the term is for other namespaces: the capacity
-    /// may be underestimated, never overestimated.
+    /// True if two pods with these labels may not run on one node, even if the term is for other namespaces: the
+    /// capacity may be underestimated, never overestimated.
     fn excludes(&self, labels: &Labels) -> bool {
         let Some(Ok(text)) = self.label_selector.clone().map(selector_text) else {
             return false;

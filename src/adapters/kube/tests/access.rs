@@ -1,4 +1,4 @@
-//! Reviews of tokens and requests: exact requests, and what each response means.
+//! Reviews of tokens and requests: exact requests, and the meaning of each response.
 
 use serde_json::{Value, json};
 

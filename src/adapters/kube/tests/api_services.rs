@@ -44,7 +44,7 @@ fn registered(namespace: &str, name: &str, bundle: Option<&str>) -> Value {
     of_service(&service, bundle)
 }
 
-/// A server with these registrations, of which null is absent.
+/// A server with these registrations; null for one that is absent.
 fn registrations(external: Value, custom: Value) -> (FakeServer, ApiServices) {
     let (server, client) = FakeServer::new(move |sent, _| {
         let (_, path) = sent.line.split_once(' ').unwrap();

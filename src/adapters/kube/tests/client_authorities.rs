@@ -24,7 +24,7 @@ fn server(data: &Value) -> SimKube {
     server
 }
 
-/// What reads the authorities of a server, which answers only what is asked about them by name.
+/// A reader of the authorities of a server that answers only requests for them by name.
 fn reader(server: &SimKube) -> KubeClientAuthorities {
     let by_name = format!("fieldSelector=metadata.name%3D{NAME}");
     let client = simulated_unless(server, move |line| !line.contains(&by_name));

@@ -264,7 +264,7 @@ fn seen(server: &SimKube) -> ScaleView {
     StoredWorkload::decode((*stored[0]).clone()).unwrap().view
 }
 
-/// The codes of what was asked since so many requests.
+/// The status codes of the requests after the first `asked`.
 fn codes(server: &SimKube, asked: usize) -> Vec<u16> {
     let since = server.audit_since(asked);
     since.iter().map(|entry| entry.code).collect()
@@ -272,8 +272,8 @@ fn codes(server: &SimKube, asked: usize) -> Vec<u16> {
 
 const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/shop/statefulsets";
 
-/// Writes 5 replicas by what was seen of a `StatefulSet` with this count, after a change of a part of it; returns the codes
-/// of the answers as well. Null creates it again.
+/// Writes 5 replicas from the scale that was seen of a `StatefulSet` with this count, after a change of a part of it;
+/// returns the codes of the answers as well. A change of null creates it again.
 async fn write_after(
     count: u32,
     (part, change): (&str, Value),
@@ -556,7 +556,7 @@ async fn a_status_from_an_old_copy_replaces_only_the_conditions() {
             fdhpa["expectReplicas"].clone(),
         ]
     };
-    // Without a status in the copy, it is the first.
+    // Without a status in the copy, the written one is the first.
     let first = EffectiveHorizontalPodAutoscalerStatus {
         expect_replicas: Some(1),
         ..Default::default()

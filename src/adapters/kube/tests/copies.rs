@@ -16,7 +16,7 @@ use foretide_base::{clock::Clock, memory::Memory};
 
 const MIB: usize = 1 << 20;
 
-/// Memory in which copies may take so many bytes.
+/// Memory in which copies may take this many bytes.
 fn room_for(copies: usize) -> Memory {
     Memory::unused((copies + 64 * MIB).div_ceil(9) * 10)
 }
@@ -27,7 +27,7 @@ fn store<V: Stored>(resource: Resource, memory: &Memory) -> Arc<Store<V>> {
     store
 }
 
-/// Metadata of an object of so many bytes, which was created in this second.
+/// Metadata of an object of this many bytes, created in this second.
 fn metadata(namespace: &str, second: i64, bytes: usize) -> Value {
     let created = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second);
     let name = format!("of-{second}");
@@ -107,7 +107,7 @@ fn the_newest_copies_of_the_namespace_that_holds_most_are_left_out() {
         .filter_map(|it| it.metadata.name.clone())
         .collect();
     assert_eq!(names, oldest.collect());
-    // They are newer; one may be small enough for what an autoscaler left.
+    // The pods are newer; one may be small enough for what an autoscaler left.
     let small = pods.in_namespace("large").len();
     assert!(small < 5, "{small}");
     assert_eq!(
@@ -115,7 +115,7 @@ fn the_newest_copies_of_the_namespace_that_holds_most_are_left_out() {
         [("large".to_owned(), 40 - kept.len() - small)].into()
     );
     assert_eq!(pods.report().unreadable, 20 - small);
-    // It exists, though it cannot be read.
+    // The autoscaler exists, though it cannot be read.
     assert!(autoscalers.all_and_unreadable().1.contains("uid-19"));
     let kind = "EffectiveHorizontalPodAutoscaler";
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What becomes of an object of the API.
+//! Decoding of objects of the API.
 
 use std::sync::Arc;
 

@@ -587,7 +587,7 @@ async fn only_what_a_watch_delivers_shows_that_the_copies_are_up_to_date() {
             1 => Reply::Fail(500, "etcd has no leader"),
             // A complete list; and the version of the server, after a watch without events.
             2 | 5 => list("10", "", &[pod("a", 1)]),
-            // Opened, and then nothing.
+            // Opened, then silent.
             3 => Reply::EventsAndSilence(Vec::new()),
             4 => Reply::Quiet(Duration::from_secs(25)),
             6 => Reply::Events(vec![bookmark("12")]),

@@ -1,4 +1,4 @@
-//! Which fields of a kubeconfig are read, and which are errors.
+//! Fields of a kubeconfig that are read, and fields that are errors.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! A configuration of prometheus-adapter, and which of its rules serve a metric.
+//! A configuration of prometheus-adapter, and the choice of the rules that serve a metric.
 
 use serde_json::Value;
 
@@ -54,13 +54,13 @@ impl AdapterConfig {
         &self.errors
     }
 
-    /// How many rules can be used.
+    /// Number of usable rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.custom.len() + self.external.len() + self.resources.len()
     }
 
-    /// Whether no rule can be used.
+    /// True if no rule can be used.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
-    /// Its path, as in `rules[2].metricsQuery`.
+    /// Path of the field, as in `rules[2].metricsQuery`.
     pub field: String,
-    /// What is wrong with it, and what is expected.
+    /// The problem with the value, and what is expected.
     pub message: String,
 }
 

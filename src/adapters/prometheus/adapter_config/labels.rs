@@ -10,7 +10,7 @@ use crate::adapters::prometheus::promql::LabelName;
 /// `resources` of a rule.
 #[derive(Debug, Clone)]
 pub(super) struct ResourceLabels {
-    /// By resource and group; an entry without a group applies to every group without an entry of its own.
+    /// Labels by resource and group; an entry without a group applies to every group without an entry of its own.
     overrides: BTreeMap<(String, String), LabelName>,
     template: String,
     namespaced: bool,
@@ -42,7 +42,7 @@ impl ResourceLabels {
         })
     }
 
-    /// Whether the rule binds its queries to a namespace.
+    /// True if the rule binds its queries to a namespace.
     pub(super) const fn namespaced(&self) -> bool {
         self.namespaced
     }

@@ -32,7 +32,7 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 /// The series that a rule derives a metric from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SeriesNames {
-    /// Exactly these; possibly none.
+    /// Exactly these series; possibly none.
     Known(Vec<MetricName>),
     /// The rule can make the metric, but only Prometheus knows from which series.
     Unknown,
@@ -68,7 +68,7 @@ struct Pattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NamePart {
     Text(String),
-    /// What the capture of that number matched.
+    /// The text that the capture of this number matched.
     Capture(usize),
 }
 
@@ -268,7 +268,7 @@ fn capture(name: &str, matches: &Regex) -> Option<usize> {
     number.filter(|number| *number < matches.captures_len())
 }
 
-/// What each capture matched, by its number; none where that is not known.
+/// Text that each capture matched, by its number; none where it is not known.
 type Captures<'m> = Vec<Option<&'m str>>;
 
 /// A depth-first search for the captures that give a name.

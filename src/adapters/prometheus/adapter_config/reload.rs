@@ -14,20 +14,20 @@ pub struct RulesCache(Arc<RwLock<Snapshot>>);
 #[derive(Debug, Default)]
 struct Snapshot {
     config: Arc<AdapterConfig>,
-    /// How many times `config` was replaced.
+    /// Number of times that `config` was replaced.
     version: u64,
-    /// What was found at the last reload: the text, no file, or an error.
+    /// Result of the last reload: the text, no file, or an error.
     found: Option<Result<Option<String>, String>>,
 }
 
-/// What a reload did.
+/// Outcome of a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReloadOutcome {
     /// The text is the same as at the last reload.
     Unchanged,
     /// The new rules are in use.
     Reloaded {
-        /// How many there are.
+        /// Number of rules.
         rules: usize,
         /// The fields that cannot be used.
         errors: Vec<FieldError>,
@@ -48,7 +48,7 @@ impl RulesCache {
         Arc::clone(&snapshot.config)
     }
 
-    /// How many times the rules in use were replaced.
+    /// Number of times that the rules in use were replaced.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0
@@ -57,7 +57,7 @@ impl RulesCache {
             .version
     }
 
-    /// Takes over what was found: the text of the configuration, none, or why it could not be read.
+    /// Takes over a configuration that was looked up: its text, none, or the reason why it could not be read.
     pub fn reload(&self, found: Result<Option<String>, String>) -> ReloadOutcome {
         if self.was_found(&found) {
             return ReloadOutcome::Unchanged;
@@ -92,7 +92,7 @@ impl RulesCache {
 // === impl ReloadOutcome ===
 
 impl ReloadOutcome {
-    /// What is wrong, and which rules are in use meanwhile.
+    /// Errors of the configuration, and the rules in use meanwhile; none if nothing is wrong.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         match self {

@@ -27,24 +27,24 @@ pub struct QueryRequest<'a> {
     pub workload: WorkloadRef<'a>,
     /// The metric that measures it.
     pub metric: Metric<'a>,
-    /// How far back the history goes.
+    /// Length of the history.
     pub history: Duration,
-    /// What the query may read.
+    /// The series that the query may read.
     pub scope: PromqlScope,
 }
 
-/// Why a rule that serves a metric gives no query.
+/// Reasons why a rule that serves a metric gives no query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// A field of the rule cannot be used.
     #[error("prometheus-adapter rule {0}")]
     Field(#[from] FieldError),
-    /// Its query, filled in, is not accepted.
+    /// The filled-in query of the rule is not accepted.
     #[error("the query of prometheus-adapter rule {field} is not accepted")]
     NotAccepted {
         /// The field that holds the query.
         field: String,
-        /// Why it is not accepted.
+        /// The reason why it is not accepted.
         #[source]
         source: AdmitError,
     },
@@ -67,7 +67,7 @@ pub enum RuleError {
     TooManySeries {
         /// The metric.
         metric: String,
-        /// How many.
+        /// The number of series.
         count: usize,
     },
     /// `namespaced: false` where queries are bound to a namespace.
@@ -104,11 +104,11 @@ pub(super) struct ResourceRule {
     query: RuleQuery,
 }
 
-/// The query template of a rule, or why it cannot be used. Such a rule still serves its metrics: their history is
-/// refused with that reason, because a built-in query would measure something else.
+/// The query template of a rule, or the reason why it cannot be used. Such a rule still serves its metrics: their
+/// history is refused with that reason, because a built-in query would measure something else.
 #[derive(Debug, Clone)]
 struct RuleQuery {
-    /// The field that holds it, as in `rules[2].metricsQuery`.
+    /// The field that holds the template, as in `rules[2].metricsQuery`.
     field: String,
     template: Result<QueryTemplate, FieldError>,
 }
@@ -128,7 +128,7 @@ impl SeriesRule {
         Ok((rule, error))
     }
 
-    /// Whether the adapter could serve a metric of this type by this rule.
+    /// True if the adapter could serve a metric of this type by this rule.
     pub(super) fn serves(&self, metric: &Metric<'_>) -> bool {
         match metric {
             Metric::Object { group, kind, .. } => self
@@ -191,7 +191,7 @@ impl SeriesRule {
         Ok(matchers)
     }
 
-    /// The label of the pods or of the described object, and what its value must be.
+    /// The label of the pods or of the described object, and the condition on its value.
     fn object_label(
         &self,
         request: &QueryRequest<'_>,
@@ -316,7 +316,7 @@ impl RuleQuery {
     }
 }
 
-/// What the label of a pod's name must match for the pods of a workload.
+/// Condition on the label of a pod's name for the pods of a workload.
 fn pods_of(workload: WorkloadRef<'_>) -> Match {
     Match::Like(queries::pod_pattern(workload))
 }

@@ -39,18 +39,18 @@ enum TemplatePart {
     Value(String),
 }
 
-/// What the placeholders are replaced by.
+/// Values of the placeholders.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TemplateArgs<'a> {
     /// The series; none in a resource rule, whose query names its own.
     pub(super) series: Option<&'a MetricName>,
-    /// They select the series of the workload or object.
+    /// Matchers that select the series of the workload or object.
     pub(super) matchers: &'a [Matcher],
     /// The labels by which the adapter separates several objects.
     pub(super) group_by: &'a [LabelName],
 }
 
-/// Why a template cannot be used.
+/// Reasons why a template cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TemplateError {
     /// Empty, or white space only.
@@ -259,7 +259,7 @@ impl Substitution<'_> {
         }
     }
 
-    /// What the matchers require of a label, as a test with the operator of the template.
+    /// Condition that the matchers put on a label, as a test with the operator of the template.
     fn value_test(&self, label: &str, written: &ParsedMatcher) -> Result<Match, TemplateError> {
         let mut matchers = self.args.matchers.iter();
         let matcher = matchers.find(|matcher| matcher.label().as_str() == label);

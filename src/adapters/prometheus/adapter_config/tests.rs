@@ -9,7 +9,7 @@ use crate::adapters::prometheus::{
     Metric, PromqlScope, QueryDefaults, WorkloadRef, built_in, scope::is_bound,
 };
 
-/// What the adapter's Helm chart installs as custom rules, with resource and external rules beside them.
+/// Custom rules that the adapter's Helm chart installs, with resource and external rules beside them.
 const CHART: &str = r#"
 rules:
 - seriesQuery: '{__name__=~"^container_.*",container!="POD",namespace!="",pod!=""}'
@@ -178,7 +178,7 @@ fn the_charts_rules_query_every_series_that_could_make_the_metric_the_last_rule_
             format!("sum(rate(http_requests_seconds_total{{{selected}}}[5m]))"),
             format!("sum(rate(http_requests_total{{{selected}}}[5m]))"),
             format!("sum(http_requests{{{selected}}})"),
-            // Container metrics lose their prefix, so they could make it as well.
+            // The adapter strips `container_` from names, so these series could make the metric as well.
             format!(r#"sum(container_http_requests{{container!="POD",{selected}}})"#),
             format!(r#"sum(rate(container_http_requests_total{{container!="POD",{selected}}}[5m]))"#),
             format!(r#"sum(rate(container_http_requests_seconds_total{{container!="POD",{selected}}}[5m]))"#),

@@ -176,7 +176,7 @@ fn a_body_over_the_limits_is_rejected() {
 
 #[test]
 fn the_samples_of_too_many_series_are_not_read() {
-    // Each of them would be malformed if it were read.
+    // Each series would be malformed if it were read.
     let body = |count| {
         let series = vec![r#"{"values":[[1,"one"]]}"#; count].join(",");
         format!(r#"{{"status":"success","data":{{"resultType":"matrix","result":[{series}]}}}}"#)

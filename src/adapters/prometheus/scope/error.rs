@@ -1,4 +1,4 @@
-//! Why a query is not accepted, and the limits that the messages name.
+//! Reasons why a query is not accepted, and the limits that the messages name.
 
 /// Longest query, in bytes.
 pub(in super::super) const BYTES_MAX: usize = 2048;
@@ -17,7 +17,7 @@ pub(super) const PATTERNS_MAX: usize = 64;
 /// The longest regular expression, in bytes. A class of two bytes (`\w`) takes 6 KiB before it is compiled.
 pub(super) const PATTERN_LENGTH_MAX: usize = 4096;
 
-/// Why a query is not accepted, and what is.
+/// Reasons why a query is not accepted, each with what is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
     /// Empty, or white space only.
@@ -26,7 +26,7 @@ pub enum AdmitError {
     /// Longer than the limit.
     #[error("the query has {bytes} bytes; at most {limit} are accepted")]
     TooLong {
-        /// Its length.
+        /// Length of the query in bytes.
         bytes: usize,
         /// The limit.
         limit: usize,

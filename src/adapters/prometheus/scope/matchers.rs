@@ -12,7 +12,7 @@ use super::{
     tenant::is_tenant_label,
 };
 
-/// Why matchers cannot be used.
+/// Reasons why matchers cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MatchersError {
     /// Not a list of matchers.

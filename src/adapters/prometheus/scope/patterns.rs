@@ -11,7 +11,7 @@ use super::{
     error::{AdmitError, PATTERN_LENGTH_MAX, PATTERNS_BYTES_MAX, PATTERNS_MAX},
 };
 
-/// What a pattern is charged: the first of these sizes that it can be compiled in. `web-.*` needs the first, `\w+` the
+/// Charges for a pattern: the first of these sizes that it can be compiled in. `web-.*` needs the first, `\w+` the
 /// second, `\w+-\w+-\w+` the third, `.{1,253}` the fourth.
 const SIZES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 512 << 10];
 
@@ -119,7 +119,7 @@ fn with_literal_braces(pattern: &str) -> String {
     escaped
 }
 
-/// Whether a repetition (`4}`, `4,}`, `4,6}`) follows, and what was consumed to find that out.
+/// True if a repetition (`4}`, `4,}`, `4,6}`) follows, with the text that was consumed to find that out.
 fn repetition(characters: &mut std::str::Chars<'_>) -> (bool, String) {
     let mut consumed = String::new();
     let mut has_comma = false;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     proptest! {
-        /// Otherwise a pattern could be charged for less than the parser compiles.
+        /// A pattern that is read differently could be charged for less than the parser compiles.
         #[test]
         fn braces_are_read_as_the_parser_reads_them(pattern in r"([{},1a(|)]|\\\\|\\w|\{1,2\}){0,12}") {
             let parsed = Matcher::new_matcher(T_EQL_REGEX, "a".to_owned(), pattern.clone());

@@ -1,8 +1,8 @@
 //! The labels that hold the namespace of a series.
 
-/// The label in common installations, unless the administrator names another one.
+/// The label of the namespace in common installations, unless the administrator names another one.
 pub(in super::super) const NAMESPACE: &str = "namespace";
-/// All such labels in common installations; queries are bound to the first.
+/// All labels of a namespace in common installations; queries are bound to the first.
 const TENANT_LABELS: [&str; 3] = [NAMESPACE, "exported_namespace", "kubernetes_namespace"];
 
 /// The series that may be read: those whose `label` is `namespace`.
@@ -14,7 +14,7 @@ pub(in super::super) struct Tenant<'a> {
     pub(in super::super) namespace: &'a str,
 }
 
-/// Whether a label names a namespace.
+/// True if a label names a namespace.
 pub(in super::super) fn is_tenant_label(label: &str) -> bool {
     TENANT_LABELS.contains(&label)
 }

@@ -94,7 +94,7 @@ async fn read<R: HistoryReader>(
     Ok(samples.iter().map(minute).collect())
 }
 
-/// How many minutes ago a second was.
+/// Number of minutes since a second.
 fn ago(second: i64) -> i64 {
     (NOW - second) / 60
 }
@@ -189,7 +189,7 @@ async fn a_negative_value_counts_as_zero_unless_pods_run_there_now() {
             .count()
     };
     assert_eq!((sum.len(), of(1.0), of(2.0)), (61, 30, 31));
-    // Its series have moved elsewhere, or it was scaled to zero.
+    // The series of the member have moved elsewhere, or it was scaled to zero.
     let ended = |name: &str, second| {
         Some(if name == "b" && ago(second) < 20 {
             -3.0
