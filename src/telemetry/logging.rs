@@ -42,10 +42,7 @@ pub fn start_logging(filter: &str, json: bool) -> Result<(), BadFilter> {
     Ok(())
 }
 
-/// The same log, written to elsewhere, for a caller that decides whose it is.
-///
-/// # Errors
-/// As [`start_logging`].
+/// Starts the same log with another destination, for a caller that selects the records.
 pub fn log_to<W: Write + 'static>(
     filter: &str,
     writer: impl Fn() -> W + Send + Sync + 'static,
