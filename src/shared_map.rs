@@ -7,7 +7,6 @@ use std::{
 
 /// Values by key, each created at its first use.
 ///
-///
 /// # Guarantees
 /// A value that is held elsewhere is never evicted. At `limit` all other values are evicted, but first only those for
 /// which `is_like_new` returns true.

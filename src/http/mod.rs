@@ -1,4 +1,4 @@
-//! What the processes serve over HTTP: functions that return a router, so that tests need no socket, and the servers of
+//! The HTTP services of all processes: functions that return a router, so that tests need no socket, and the servers of
 //! connections, plain (`serve`) and TLS (`tls`).
 //!
 //! | process | router |
@@ -54,10 +54,10 @@ use foretide_api::ports::AccessReviewer;
 /// The media type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds.
+/// Time for which a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds.
 const RENDERED_FOR: SignedDuration = SignedDuration::from_secs(1);
 
-/// The text of `/metrics`, and when it was rendered.
+/// The text of `/metrics`, with the time of its rendering.
 struct Metrics {
     telemetry: Arc<Telemetry>,
     clock: Clock,
@@ -69,9 +69,9 @@ struct Metrics {
 impl Metrics {
     fn text(&self) -> Bytes {
         let now = self.clock.now();
-        // Held while the text is rendered, so that scrapes at the same time render it once.
+        // Locked while the text is rendered, so that scrapes at the same time render it once.
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        // A wall clock may go back.
+        // The first comparison is for a wall clock that went back.
         let is_fresh = |at: Timestamp| at <= now && now.duration_since(at) < RENDERED_FOR;
         match &*rendered {
             Some((at, text)) if is_fresh(*at) => text.clone(),
@@ -84,7 +84,7 @@ impl Metrics {
     }
 }
 
-/// `/metrics`, and who may read it.
+/// `/metrics` with the check of its readers.
 struct GuardedMetrics<R> {
     metrics: Metrics,
     access: Option<MetricsAccess<R>>,
@@ -117,7 +117,7 @@ async fn ready(State(telemetry): State<Arc<Telemetry>>) -> (StatusCode, String) 
     probe(telemetry.unready())
 }
 
-/// The response to a probe, given what is wrong.
+/// The response to a probe; `problem` is the reason for a failure.
 fn probe(problem: Option<String>) -> (StatusCode, String) {
     match problem {
         None => (StatusCode::OK, "ok\n".to_owned()),

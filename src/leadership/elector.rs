@@ -1,4 +1,14 @@
 //! The rules of client-go's leader election, as a state machine without I/O.
+//!
+//! ```text
+//! start ─► request ─► answer ─► request ─► answer ─► done
+//! ```
+//!
+//! A candidate takes a lease that is absent, that nobody holds, or whose record did not change for as long as it says.
+//! That time is measured by the candidate's own monotonic clock from the moment it saw the record change, so that
+//! clocks may differ by any amount. Clocks may run at different rates as long as the ratio of the rates is below that
+//! of [`Timing::lease_duration`] to [`Timing::renew_deadline`]: the holder's [`Token`] ends before that of another
+//! candidate begins. Every write is conditional on the version of the lease that it was made from, and none is forced.
 
 use std::time::Duration;
 

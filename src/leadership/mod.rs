@@ -1,4 +1,15 @@
 //! Leader election among the replicas of the controller: standbys keep their caches warm, and neither decide nor write.
+//!
+//! ```text
+//! campaign ──► elector (pure) ──► Token ──► Leadership ◄── gate of writes, controllers, publisher of forecasts
+//!    │
+//!    └──► LeaseStore: one Lease object, written only at the version that was seen
+//! ```
+//!
+//! [`Campaign`] takes the lease and renews it; [`Leadership`] is what everything else asks. The right to write is a
+//! [`Token`] that ends by itself, by the monotonic clock: a process that was paused wakes up without it. Its
+//! connections then send nothing more. A write that the network delivers late is fenced by its own precondition (the
+//! version or the UID of the object), because no clock stops it.
 
 mod campaign;
 mod elector;

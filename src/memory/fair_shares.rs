@@ -1,4 +1,12 @@
 //! The order in which items give way when memory is short.
+//!
+//! ```text
+//! budget 90     a: 20      b: 50 = 30 + 20     c: 40 = 35 + 5
+//!                               └ goes first: the newest of the namespace that holds most; 90 are left
+//! ```
+//!
+//! Nothing goes while there is room, and a namespace that holds less than its equal share of the budget loses nothing to
+//! another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,7 @@
 //! The last decision about every autoscaler, and its last days by the minute, in bounded memory.
+//!
+//! A sync records in some microseconds and never waits for a reader: a reader clones pointers under the lock of one
+//! autoscaler, and computes without it.
 
 use std::{
     collections::{BTreeSet, HashMap},

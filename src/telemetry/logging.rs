@@ -42,7 +42,10 @@ pub fn start_logging(filter: &str, json: bool) -> Result<(), BadFilter> {
     Ok(())
 }
 
-/// Starts the same log with another destination, for a caller that selects the records.
+/// Returns the same log with another destination; the caller decides for which tasks it is in force.
+///
+/// # Errors
+/// As [`start_logging`].
 pub fn log_to<W: Write + 'static>(
     filter: &str,
     writer: impl Fn() -> W + Send + Sync + 'static,
