@@ -37,7 +37,7 @@ pub(in crate::cli) struct Clusters {
     clusters: Vec<Cluster>,
 }
 
-/// The file.
+/// The clusters file as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
@@ -54,7 +54,7 @@ struct File {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct FleetNeeds {
-    /// In replicas.
+    /// In replicas, as a sum over all clusters.
     demand: Option<f64>,
     floor: Option<u32>,
     desired: Option<u32>,
@@ -77,11 +77,11 @@ struct Cluster {
     taints: Vec<ClusterTaint>,
     #[serde(default)]
     health: ClusterHealth,
-    /// For how long it has not been `Ready`.
+    /// Time for which the cluster has not been `Ready`.
     lost_for: Option<String>,
-    /// Replicas that it can run in total.
+    /// Replicas that the cluster can run in total.
     capacity: Option<u32>,
-    /// Replicas that it can run in addition to those that have a node.
+    /// Replicas that the cluster can run in addition to those that have a node.
     room: Option<u32>,
     #[serde(default)]
     target_absent: bool,
@@ -93,7 +93,7 @@ struct Cluster {
     unschedulable_for: Option<String>,
     /// In replicas.
     demand: Option<f64>,
-    /// Utilization of its pods, in percent of what they request.
+    /// Utilization of the cluster's pods, in percent of their requests.
     utilization: Option<f64>,
     desired: Option<u32>,
     hpa: Option<Bounds>,
@@ -144,7 +144,7 @@ impl Clusters {
             let message = format!("{file}: expected one document of clusters, found {found}");
             return Err(Failure::invalid(message));
         };
-        // Read again by type: the document is only asked for the lines of fields.
+        // Read again by type: the document serves only to find the lines of fields.
         let read: File = serde_saphyr::from_str(text).map_err(|error| {
             let (line, message) = yaml(&error, text);
             let line = line.map(|line| format!(":{line}"));
@@ -398,7 +398,7 @@ fn cluster_errors(path: &str, cluster: &Cluster) -> Vec<FieldError> {
     errors
 }
 
-/// Fields of a cluster that contradict each other, each with what is wrong.
+/// Fields of a cluster that contradict each other, each with its message.
 fn contradictions(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
     let (replicas, placed) = (cluster.replicas, cluster.placed());
     let found = |holds: bool, field, message: &str| holds.then(|| (field, message.to_owned()));

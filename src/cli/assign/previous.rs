@@ -19,7 +19,7 @@ use foretide_api::status::stored_ledger;
 /// A previous assignment.
 #[derive(Debug)]
 pub(super) struct Previous {
-    /// When it was decided.
+    /// Time of the previous decision.
     pub(super) at: Timestamp,
     ledger: Ledger,
     bounds: BTreeMap<String, ReplicaBounds>,
@@ -64,7 +64,7 @@ impl Previous {
         }
         let clusters = written.clusters.into_iter();
         let bounds = clusters.filter_map(|cluster| {
-            // No HPA has a maximum of 0: such bounds were written nowhere.
+            // No HPA has a maximum of 0, so such bounds were not applied.
             let (min, max) = (cluster.min?, cluster.max.filter(|max| *max > 0)?);
             let bounds = ReplicaBounds::new(Replicas::new(min), Replicas::new(max));
             Some((cluster.name, bounds))
