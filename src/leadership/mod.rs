@@ -75,7 +75,7 @@ pub struct WriteInFlight {
 enum Right {
     /// For ever: there is no election.
     Unlimited,
-    /// As leader, for the duration of the token; absent on a standby.
+    /// The right of a leader, for the duration of the token; absent on a standby.
     Elected(Option<Token>),
     /// Ended for good: the process ends, holds the lease and writes no more.
     Closed,

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::http::quota::{Limits, Permit, Quota};
 
-/// Period in which answers are computed without a change: a status becomes too old as time passes.
+/// Interval at which answers are computed without a change: a status becomes too old as time passes.
 const RECHECK_PERIOD: SignedDuration = SignedDuration::from_secs(30);
 
 /// Streams of one trigger. KEDA has one for each `ScaledObject` with it; several share an autoscaler of mode Metric.
