@@ -593,7 +593,7 @@ mod tests {
             let said = minutes.sentences(0, i64::MAX);
             said.iter().map(|said| said.at).collect::<Vec<_>>()
         };
-        // That of ten seconds was in force fourteen days before the last one.
+        // The sentence of second ten was in force fourteen days before the last one.
         assert_eq!(times(&minutes), [10, days(14) + 5, days(14) + 10]);
         for at in 0..1500 {
             minutes.say(said(days(15) + at, usize::try_from(at % 7).unwrap()));

@@ -410,7 +410,7 @@ async fn a_conflicting_foreign_hpa_is_named_and_its_counts_are_those_of_no_other
         add_foreign_hpa(&world, "m2");
         world.put(&weighted(&format!("scaleStrategy: {strategy}")));
         for pass in 0..8 {
-            // It scales its target.
+            // The foreign HPA scales its target.
             let fake = world.member("m2");
             fake.state().writer = Some("kube-controller-manager".into());
             fake.state().replicas.insert("web".into(), 4 + pass);

@@ -263,7 +263,7 @@ fn expressions_parse_and_select_by_labels_that_the_metrics_have() {
             for matcher in &selector.matchers.matchers {
                 let label = &matcher.name;
                 let has = labels.get(name).is_some_and(|known| known.contains(label));
-                // That of the target itself is selected in one place only.
+                // The label of the target itself is selected in one place only.
                 let is_job = name == "up" && label == "job" && matches!(matcher.op, MatchOp::Re(_));
                 assert!(has || is_job, "{expression}: {name} has no label {label}");
             }

@@ -524,7 +524,7 @@ impl Cluster {
         self.data_center.kill(host);
     }
 
-    /// Kills the process of a host, which is started again after so many seconds.
+    /// Kills the process of a host, which is started again after this many seconds.
     pub(crate) fn crash(&mut self, host: &str, seconds: u64) {
         self.data_center.kill(host);
         let back = self.seconds + seconds;
@@ -558,7 +558,7 @@ impl Cluster {
         self.data_center.stop_after(host, turns);
     }
 
-    /// Stops a host for some time when it has read its clocks so many more times.
+    /// Stops a host for some time after this many more readings of its clocks.
     pub(crate) fn stop_reading(&self, host: &str, stop: Stop) {
         if let Some(replica) = self.replicas.get(host) {
             *replica.interruption.lock().unwrap() = Some(stop);
@@ -571,7 +571,7 @@ impl Cluster {
         replica.is_some_and(|replica| replica.interruption.lock().unwrap().is_some())
     }
 
-    /// Steps the wall clock of a host by so many seconds.
+    /// Steps the wall clock of a host by this many seconds.
     pub(crate) fn step_clock(&mut self, host: &str, seconds: i64) {
         let replica = self.replicas.get_mut(host).unwrap();
         replica.ahead += seconds;

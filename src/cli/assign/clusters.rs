@@ -131,7 +131,7 @@ impl Clusters {
     /// Reads a file; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or has invalid fields; each with its line.
+    /// The file cannot be read, or has invalid fields; each with its line.
     pub(in crate::cli) fn read(path: &Path) -> Result<Self, Failure> {
         let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
         Self::parse(&path.display().to_string(), &text)

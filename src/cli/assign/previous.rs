@@ -46,7 +46,7 @@ impl Previous {
     /// Reads a file; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or is not output of `assign`.
+    /// The file cannot be read, or is not output of `assign`.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
         Self::parse(&text).map_err(|what| {

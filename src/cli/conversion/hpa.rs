@@ -45,7 +45,7 @@ pub(super) fn converted(hpa: &Value) -> Result<Converted, Unconvertible> {
         .as_object()
         .into_iter()
         .flatten()
-        // Other annotations, such as that of `kubectl apply`, are about the HPA itself.
+        // Annotations such as that of `kubectl apply` are about the HPA itself.
         .filter(|(name, _)| name.starts_with(QUERY_ANNOTATION))
         .map(|(name, query)| (name.clone(), query.clone()))
         .collect();

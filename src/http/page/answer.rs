@@ -72,7 +72,7 @@ impl Unsent {
         Self(Quota::new(UNSENT, clock))
     }
 
-    /// The same text, which has its part of the budget until it is sent or its reader has left.
+    /// Admits a text, which has its part of the budget until it is sent or its reader has left.
     ///
     /// # Errors
     /// 429 if too much waits already.

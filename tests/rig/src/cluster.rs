@@ -164,7 +164,7 @@ impl Cluster {
     /// Kills a part, as `kill -9` does, and returns when it is gone. Nothing happens when it does
     /// not run.
     pub fn stop(&self, component: Component) {
-        // Its drop kills and waits.
+        // Dropping the child kills it and waits.
         drop(self.processes().remove(&component));
     }
 
