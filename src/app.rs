@@ -42,12 +42,12 @@ use foretide_base::{
     telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
 
-/// How often the health of the watches is published.
+/// Interval at which the health of the watches is published.
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
-/// How often a controller that may not read the Secrets of members looks for fleets.
+/// Interval at which a controller that may not read the Secrets of members looks for fleets.
 const FLEET_CHECK_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 
-/// Why the controller could not start, or had to end.
+/// Reason for which the controller could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The Kubernetes API cannot be reached with this configuration.
@@ -61,7 +61,7 @@ pub enum AppError {
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why not.
+        /// Cause of the failure.
         #[source]
         source: std::io::Error,
     },
@@ -74,7 +74,7 @@ pub enum AppError {
     /// A task that runs until shutdown exited before it.
     #[error("{part} task exited unexpectedly")]
     Ended {
-        /// Which part.
+        /// Name of the part.
         part: &'static str,
     },
 }
@@ -91,7 +91,7 @@ pub async fn run(
     run_with(config, machine, Arc::new(Telemetry::default()), shutdown).await
 }
 
-/// As [`run`], with metrics that the caller reads as well.
+/// Runs one controller like [`run`], with metrics that the caller reads as well.
 ///
 /// # Errors
 /// As [`run`].
@@ -113,7 +113,7 @@ pub async fn run_with(
     process.run(listener, shutdown).await
 }
 
-/// What the parts of a controller are built from.
+/// Common inputs of the parts of a controller.
 struct Process {
     config: Config,
     machine: Machine,
@@ -170,13 +170,13 @@ impl Process {
         tracing::info!(%listen, "controller started");
         if let Some(campaign) = campaign {
             let stopped = stop.election(campaign.leadership().clone());
-            // Before the stop it ends only by the loss of the lease, which `until` reports.
+            // Before the stop, the campaign ends only by the loss of the lease, which `until` reports.
             parts.spawn(campaign.run(stopped).map(|_ended| ELECTION));
         }
         stop.until(shutdown, parts).await
     }
 
-    /// This process as a candidate of the election, if there is one.
+    /// The candidate of this process in the election, if there is one.
     fn campaign(&self) -> Option<Campaign<KubeLease>> {
         let election = self.config.election.as_ref()?;
         let (timing, connection) = (election.timing, &self.connection);
@@ -215,7 +215,7 @@ impl Process {
         }
     }
 
-    /// The members, if it is known where their Secrets are.
+    /// The members, if the namespace of their Secrets is known.
     fn members(&self, gate: WriteGate) -> Option<MemberRegistry> {
         let asked = &self.config.members;
         let own = || own_namespace(&self.config, &self.connection);
@@ -245,7 +245,8 @@ impl Process {
         Page::new(Arc::new(log), Arc::new(host))
     }
 
-    /// Who may read the metrics; absent if no token is needed. No leadership is asked for: a standby is scraped too.
+    /// The check of the readers of metrics; absent if no token is needed. Leadership does not matter: a standby is
+    /// scraped, too.
     fn metrics_access(&self) -> Option<MetricsAccess<KubeAccessReviewer>> {
         match &self.config.metrics_auth {
             MetricsAuth::Open => None,
@@ -256,20 +257,20 @@ impl Process {
         }
     }
 
-    /// The page, open to everyone if only this machine reaches it; else each reader sees what its rights allow.
+    /// The page, open to everyone if only this machine reaches it; otherwise the rights of each reader apply.
     fn page_site(&self, page: Arc<Page>) -> PageSite {
         let site = PageSite::open(page, self.machine.clock());
         let is_open = self.config.metrics_auth == MetricsAuth::Open;
         if is_open && self.config.listen.ip().is_loopback() {
             return site;
         }
-        // People have tokens for the API server; only those of service accounts can be for the page alone.
+        // People have tokens for the API server; only tokens of service accounts can be for the page alone.
         let reviewer = KubeAccessReviewer::new(&self.connection, Some(PAGE_AUDIENCE));
         let reviewer = reviewer.or_for_the_api_server();
         site.guarded(PageAccess::new(reviewer, self.machine.clock().clone()))
     }
 
-    /// What the controllers share with each other and with the forecaster.
+    /// Data that the controllers share with each other and with the forecaster.
     fn shared(&self, page: &Page) -> Shared {
         Shared {
             forecasts: Arc::default(),
@@ -278,7 +279,7 @@ impl Process {
         }
     }
 
-    /// The forecaster of everything in the hub.
+    /// The forecaster for everything in the hub.
     fn forecaster(
         &self,
         clusters: &Clusters,
@@ -298,7 +299,7 @@ impl Process {
         Ok(forecaster.led_by(clusters.leadership.clone()))
     }
 
-    /// Starts the controllers, one for each kind of autoscaler, so that neither waits for the other.
+    /// Starts the controllers, one for each kind of autoscaler, so that none waits for another.
     fn spawn_controllers(&self, parts: &mut Parts, clusters: &Clusters, shared: Shared) -> Stop {
         let setup = Setup {
             targets: Arc::clone(&self.targets),
@@ -337,27 +338,27 @@ async fn adapter_rules(config: &Config, connection: &Connection) -> AdapterRules
     adapter
 }
 
-/// The clusters that the controllers act on, and whether they may.
+/// The clusters that the controllers act on, and the right to write to them.
 struct Clusters {
     /// The cluster of the autoscalers' objects.
     hub: Arc<KubeCluster>,
     /// The member clusters of fleets.
     members: Arc<Fleets>,
-    /// Whether this process may write to them.
+    /// The right of this process to write to the clusters.
     leadership: Leadership,
 }
 
 // === impl Clusters ===
 
 impl Clusters {
-    /// A candidate that leaves the lease to others while it knows the hub only as it was.
+    /// Returns a candidate that leaves the lease to others while its copy of the hub is out of date.
     fn eligible_when_current(&self, campaign: Campaign<KubeLease>) -> Campaign<KubeLease> {
         let hub = Arc::clone(&self.hub);
         campaign.eligible_when(move || hub.is_current())
     }
 }
 
-/// Starts the watches of all clusters, and what publishes their state.
+/// Starts the watches of all clusters, and the tasks that publish their state.
 fn spawn_watches(
     parts: &mut Parts,
     Clusters { hub, members, .. }: Clusters,
@@ -421,7 +422,8 @@ struct Fleets {
 // === impl Fleets ===
 
 impl Fleets {
-    /// Keeps the registry in step with the Secrets. Where they may not be read and there is no fleet, they are not asked for.
+    /// Keeps the registry in step with the Secrets. They are not read where the process has no right to, until there is
+    /// a fleet.
     async fn run(&self) {
         let Some(members) = &self.members else {
             return std::future::pending().await;
@@ -498,7 +500,7 @@ async fn report_watches(
     }
 }
 
-/// How many objects of each namespace of each cluster the memory limit has no room for.
+/// Returns the number of objects of each namespace of each cluster for which the memory limit has no room.
 fn left_out(machine: &Machine) -> BTreeMap<(Arc<str>, Arc<str>), usize> {
     let memory = machine.memory();
     memory.map_or_else(BTreeMap::new, |memory| memory.copies().left_out())

@@ -66,7 +66,7 @@ impl Html {
         Self(parts.into_iter().map(|part| part.0).collect())
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether the content is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

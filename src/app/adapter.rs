@@ -33,7 +33,7 @@ use crate::{
 use foretide_api::ports::{CertificateSource, ClientCertificates, SelfManaged};
 use foretide_base::{clock::Contact, machine::Machine};
 
-/// Where an API server says whom it authenticates how.
+/// Source of the authorities that an API server authenticates its clients by, as messages name it.
 const AUTHORITIES: &str = "the ConfigMap kube-system/extension-apiserver-authentication";
 /// The API servers hold a few connections each, maybe all behind one address, and may send all of their requests on one.
 const LIMITS: foretide_base::http::PortLimits = foretide_base::http::PortLimits {
@@ -42,23 +42,23 @@ const LIMITS: foretide_base::http::PortLimits = foretide_base::http::PortLimits 
     requests: 256,
 };
 
-/// Why the metric adapter could not start, or had to end.
+/// Reason for which the metric adapter could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
-    /// As every server of metrics.
+    /// An error of every server of metrics.
     #[error(transparent)]
     Server(#[from] MetricServerError),
     /// Another adapter serves an API.
     #[error("the metric adapter cannot serve all of --apis")]
     Registered(#[from] RegistrationError),
-    /// It would pass requests on to itself.
+    /// The upstream adapter is this adapter, which would pass requests on to itself.
     #[error(
         "--upstream-url names {0}, the service of this adapter; expected that of another adapter"
     )]
     OwnUpstream(ServiceName),
 }
 
-/// What the adapter consists of, besides its ports.
+/// The parts of the adapter except its ports.
 struct Adapter {
     connection: Connection,
     autoscalers: Arc<KubeAutoscalers>,
@@ -141,7 +141,7 @@ impl Adapter {
         })
     }
 
-    /// The APIs, as only those may read them who are allowed to.
+    /// The APIs, for authorized users only.
     fn router(&self, config: &AdapterConfig) -> axum::Router {
         let (upstream, clock) = (config.upstream.clone(), self.machine.clock());
         let sources = MetricSources {
@@ -157,7 +157,7 @@ impl Adapter {
         http::metrics_api::protected(router, Arc::new(control))
     }
 
-    /// What is missing for readiness, if something is.
+    /// Returns the reason for which the adapter is not ready, if there is one.
     fn unready(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let autoscalers = Arc::clone(&self.autoscalers);
         let authorities = Arc::clone(&self.authorities);
@@ -199,7 +199,7 @@ impl Adapter {
             certificates,
             ..
         } = self;
-        // The bundle of an authority of our own is published in the registrations.
+        // The bundle of the adapter's own authority is published in the registrations.
         let is_published = config.certificate.is_none();
         server.spawn("watch of autoscalers", async move {
             autoscalers.run().await;
@@ -221,7 +221,7 @@ fn unready_authorities(authorities: &KubeClientAuthorities, started: &Contact) -
     silent(&authorities.watch(), AUTHORITIES, started)
 }
 
-/// Whether this is a name under which clients in a cluster reach a service, with any domain of the cluster.
+/// Returns whether a host is a name under which clients in a cluster reach a service, with any domain of the cluster.
 fn is_name_of(service: &ServiceName, host: &str) -> bool {
     let ServiceName { namespace, name } = service;
     let host = host.trim_end_matches('.');

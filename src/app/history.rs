@@ -1,4 +1,4 @@
-//! Where history comes from, by a configuration: the clients of its Prometheus servers, and how queries are made.
+//! The sources of history in a configuration: the clients of its Prometheus servers, and the queries for them.
 
 use foretide_domain::{cron::Zone, forecast::Refused};
 use jiff::SignedDuration;
@@ -19,12 +19,12 @@ use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::{DemandQueries, HistoryReader};
 use foretide_base::{clock::Clock, error::chain, machine::Machine};
 
-/// How often the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
+/// Interval at which the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
 const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
-/// The history that a controller with this configuration reads, for a command: absent if no server is configured. With
-/// it comes what is wrong with the rules of prometheus-adapter, which a controller logs. The cluster is asked for these
-/// only, if they are in a `ConfigMap`.
+/// The history that a controller with this configuration reads, for a command: absent if no server is configured; with
+/// it the problem of the rules of prometheus-adapter, which a controller logs. The cluster is read only for rules in a
+/// `ConfigMap`.
 ///
 /// # Errors
 /// The matchers of resource metrics cannot be used.
@@ -151,7 +151,7 @@ impl AdapterRules {
         match origin {
             AdapterConfigSource::File(path) => match tokio::fs::read_to_string(path).await {
                 Ok(text) => Ok(Some(text)),
-                // Not an error, after which the rules that were read before would stay in use.
+                // No error, after which the previous rules would stay in use.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(chain(&error)),
             },

@@ -86,7 +86,7 @@ fn certificates(
     Some(Arc::new(certificates))
 }
 
-/// What is missing for readiness, if something is.
+/// Returns the reason for which the scaler is not ready, if there is one.
 fn unready(
     autoscalers: &Arc<KubeAutoscalers>,
     certificates: Option<&Certificates>,

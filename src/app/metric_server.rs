@@ -1,4 +1,4 @@
-//! What the metric adapter and the KEDA scaler have in common: they answer from the statuses of autoscalers, none leads,
+//! The common part of the metric adapter and the KEDA scaler: they answer from the statuses of autoscalers, none leads,
 //! and at the end the requests in flight get their responses.
 
 use std::{future::Future, net::SocketAddr, time::Duration};
@@ -25,14 +25,14 @@ use foretide_base::{
     machine::Machine,
 };
 
-/// What every server of metrics answers from.
+/// The source of every metric server's answers.
 const AUTOSCALERS: &str = "EffectiveHorizontalPodAutoscalers";
-/// How long the requests in flight may take to end.
+/// The time for requests in flight to end.
 const TIME_TO_END: Duration = Duration::from_secs(10);
 /// The part that answers requests.
 const SERVER: &str = "server";
 
-/// Why a server of metrics could not start, or had to end.
+/// Reason for which a server of metrics could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricServerError {
     /// The Kubernetes API cannot be reached with this configuration.
@@ -43,16 +43,16 @@ pub enum MetricServerError {
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// The flag that names it.
+        /// The flag of the address.
         flag: &'static str,
-        /// Why not.
+        /// Cause of the failure.
         #[source]
         source: std::io::Error,
     },
     /// A task that runs until shutdown exited before it.
     #[error("{part} task exited unexpectedly")]
     Ended {
-        /// Which part.
+        /// Name of the part.
         part: &'static str,
     },
 }
@@ -156,7 +156,7 @@ impl MetricServer {
             biased;
             () = shutdown => {
                 drop(self.stop);
-                // In time or not: the process ends.
+                // The process ends even if they are not in time.
                 timeout(TIME_TO_END, wait_for(&[SERVER], &mut 1, &mut self.parts)).await.ok();
                 Ok(())
             }
@@ -168,7 +168,7 @@ impl MetricServer {
     }
 }
 
-/// What is wrong with the watch of the autoscalers in a process that has `started`, if something is.
+/// Problem of the watch of the autoscalers in a process that has `started`, if there is one.
 pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: &Contact) -> Option<String> {
     if !autoscalers.is_synced() {
         return Some(format!("waiting for the first list of {AUTOSCALERS}"));
@@ -176,7 +176,7 @@ pub(super) fn unready_watch(autoscalers: &KubeAutoscalers, started: &Contact) ->
     silent(&autoscalers.watch(), AUTOSCALERS, started)
 }
 
-/// Says that a watch of these objects has delivered nothing for too long, if it has.
+/// Problem of a watch of these objects that has delivered nothing for too long, if it has.
 pub(super) fn silent(watch: &WatchReport, objects: &str, started: &Contact) -> Option<String> {
     let silence = watch.silent_since(started).age();
     (silence > MAX_STALENESS).then(|| {
@@ -185,7 +185,7 @@ pub(super) fn silent(watch: &WatchReport, objects: &str, started: &Contact) -> O
     })
 }
 
-/// What is wrong while there is nothing to serve TLS with.
+/// Problem while there is no certificate to serve with.
 pub(super) fn unready_certificate(configs: &TlsConfigs) -> Option<String> {
     let is_absent = configs.borrow().is_none();
     is_absent.then(|| "no certificate to serve with yet".to_owned())

@@ -1,4 +1,4 @@
-//! The page of a controller: what it tells of its process, and the task that compares autoscalers with a plain HPA.
+//! The page of a controller: the state of its process, and the task that compares autoscalers with a plain HPA.
 
 use std::{fmt, sync::Arc};
 
@@ -21,10 +21,10 @@ use foretide_base::{
 const WATCH_SILENCE: f64 = 60.0;
 /// The time between two comparisons with a plain HPA, so that they take little of a processor.
 const BETWEEN: SignedDuration = SignedDuration::from_millis(100);
-/// The time between two looks for one that is due.
+/// The time between two looks for an autoscaler that is due.
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
 
-/// This process, as the page tells of it.
+/// State of this process for the page.
 pub(super) struct PageHost {
     pub(super) machine: Machine,
     pub(super) telemetry: Arc<Telemetry>,
@@ -150,11 +150,11 @@ fn member(report: MemberReport) -> MemberState {
     }
 }
 
-/// Keeps what the page says about all autoscalers beside a plain HPA at most an hour old.
+/// Keeps the comparisons of all autoscalers with a plain HPA at most an hour old.
 pub(super) async fn compare(page: Arc<Page>, machine: Machine) {
     loop {
         let next = Arc::clone(&page);
-        // Simulates days, off the threads on which syncs run.
+        // Days are simulated, so not on a thread on which syncs run.
         let found = machine.run_blocking(move || next.refresh_worth()).await;
         let pause = if found.unwrap_or(false) {
             BETWEEN

@@ -1,4 +1,4 @@
-//! How a controller ends: by a signal, by the loss of its lease, or because a part of it exited.
+//! The end of a controller: by a signal, by the loss of its lease, or because a part of it exited.
 //!
 //! ```text
 //! signal ─► controllers finish their sync, fleets end their scale-down holds ─► the gate closes ─► writes in flight end
@@ -16,15 +16,15 @@ use super::AppError;
 use crate::controller::Setup;
 use foretide_base::leadership::{Leadership, WRITE_TIME};
 
-/// The parts that finish what they began before the lease is released.
+/// The parts that finish running work before the lease is released.
 pub(super) const CONTROLLER: &str = "controller";
 pub(super) const FLEETS: &str = "fleet controller";
 /// The part that holds the lease.
 pub(super) const ELECTION: &str = "leader election";
 
-/// How long the controllers may take to finish: as long as they try to end the holds of members.
+/// The time for the controllers to finish: as long as they try to end the holds of members.
 const TIME_TO_END: Duration = Setup::TIME_TO_RELEASE;
-/// How long the release of the lease may take.
+/// The time for the release of the lease.
 const TIME_TO_RELEASE: Duration = Duration::from_secs(5);
 
 /// Parts that run until shutdown, by their names.
@@ -76,17 +76,17 @@ impl Stop {
 
     async fn shut_down(self, parts: &mut Parts) {
         let sent = |stop: oneshot::Sender<()>| stop.send(()).is_ok();
-        // A controller that has exited already cannot be told, and is not waited for.
+        // A controller that has exited receives no signal, and is not waited for.
         let told = self.controllers.into_iter().map(sent);
         let mut left = told.filter(|sent| *sent).count();
         let ended = wait_for(&[CONTROLLER, FLEETS], &mut left, parts);
-        // In time or not: the process ends, and members keep what they have.
+        // The process ends even if they are not in time; members keep what they have.
         timeout(TIME_TO_END, ended).await.ok();
         let Some((election, leadership)) = self.election else {
             return;
         };
-        // From here on no write starts. One that is in flight ends by its deadline; so does the sync that waits for it. A
-        // request that its sync gave up may still arrive, so the controllers' end is not enough.
+        // No write starts from here on. A write in flight ends by its deadline, and so does the sync that waits for it.
+        // A request that its sync gave up may still arrive, so the controllers' end is not enough.
         leadership.close();
         let ended = wait_for(&[CONTROLLER, FLEETS], &mut left, parts);
         timeout(WRITE_TIME, join(ended, leadership.written()))
@@ -126,7 +126,7 @@ mod tests {
         leadership::Token,
     };
 
-    /// What a part may take to end, and what happened in which order.
+    /// Parts that end after a given time, with the order of the events.
     struct World {
         stop: Stop,
         parts: Parts,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     impl World {
-        /// Parts that end this many seconds after they are told to, and note that.
+        /// Parts that end this many seconds after the signal, and record it.
         fn new(controller: u64, fleets: u64, release: u64) -> Self {
             let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
             let leadership = Leadership::standby(clock);
@@ -161,7 +161,7 @@ mod tests {
             self.parts.spawn(async move {
                 stopped.await;
                 if name == ELECTION {
-                    // A renewal that is late does not open the gate again.
+                    // A late renewal does not open the gate again.
                     leadership.set(Some(TOKEN));
                     order.lock().unwrap().push(if leadership.may_act() {
                         "gate open"

@@ -1,4 +1,4 @@
-//! `foretide assign`: how a fleet is divided over clusters, offline.
+//! `foretide assign`: the division of a fleet over clusters, offline.
 //!
 //! ```text
 //! manifest -> validate -> policy -------+
@@ -66,7 +66,7 @@ pub struct AssignArgs {
     pub output: OutputFormat,
 }
 
-/// A `FederatedHPA` and what its spec asks for.
+/// A `FederatedHPA` with its validated spec.
 #[derive(Debug)]
 pub(super) struct NamedFleet {
     pub(super) name: String,
@@ -105,12 +105,12 @@ impl Assignment {
         }
     }
 
-    /// How the fleet is divided.
+    /// Assignment policy of the fleet.
     pub(super) fn policy(&self) -> &Policy {
         &self.fleet.spec.policy
     }
 
-    /// What the policy wants of a cluster; `None` if it gets no share.
+    /// Preference of the policy for a cluster; `None` if it gets no share.
     fn preference_of(&self, cluster: &Profile) -> Option<EffectivePreference> {
         self.policy().effective_preference(cluster)
     }

@@ -60,8 +60,8 @@ pub struct BacktestArgs {
     /// Start of the evaluation, in RFC 3339; earlier samples only train the forecaster
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "warm_up")]
     pub from: Option<Timestamp>,
-    /// How much of the history only trains the forecaster, such as 3d [default: 7d; of a history shorter than
-    /// 10.5 days all but the last 4 days, at least 2d]
+    /// History that only trains the forecaster, such as 3d [default: 7d; of a history shorter than 10.5 days all but
+    /// the last 4 days, at least 2d]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub warm_up: Option<SignedDuration>,
     /// End of the evaluation, in RFC 3339 [default: the end of the history]
@@ -71,7 +71,7 @@ pub struct BacktestArgs {
     /// the plain HPA) or actions>50; repeatable
     #[arg(long, value_name = "BOUND")]
     pub fail_if: Vec<Bound>,
-    /// Replay each of these quantiles as well: what it costs against how often replicas are short
+    /// Replay each of these quantiles as well, to compare their costs with the minutes in which replicas are short
     #[arg(
         long,
         value_name = "QUANTILES",
@@ -107,7 +107,7 @@ pub enum Baseline {
     None,
 }
 
-/// The result of one run: Foretide or the baseline.
+/// The result of one run of Foretide or of the baseline.
 #[derive(Debug)]
 pub(super) struct RunResult {
     pub(super) name: &'static str,
@@ -119,7 +119,7 @@ pub(super) struct RunResult {
     pub(super) quantile: Option<f64>,
 }
 
-/// Everything that is reported.
+/// The results of a back-test.
 #[derive(Debug)]
 struct BacktestReport {
     setup: BacktestSetup,
@@ -130,7 +130,7 @@ struct BacktestReport {
     outcomes: Vec<Outcome>,
 }
 
-/// What is run beside the autoscaler as written, and which bounds count.
+/// Runs besides that of the autoscaler as written, and the bounds to check.
 #[derive(Clone, Debug, Default)]
 struct Comparison {
     baseline: Baseline,
@@ -166,13 +166,13 @@ impl RunResult {
         self.minutes.push(minute);
         self.forecasts.extend(run.forecast_for(minute.at));
         let peak = run.forecast().and_then(Forecast::direct);
-        // The last one that was known: in the last minute there may be no forecast.
+        // The last known quantile: in the last minute there may be no forecast.
         self.quantile = peak.map(|peak| peak.quantile).or(self.quantile);
         decision
     }
 }
 
-/// Runs `foretide backtest`; `progress` is called with what it is doing.
+/// Runs `foretide backtest`; `progress` is called with the current step.
 ///
 /// # Errors
 /// A file cannot be read or used, or the flags are invalid or incomplete.
@@ -235,7 +235,7 @@ impl BacktestReport {
         if let Some(quantile) = quantiles.first() {
             setup.require_quantile(*quantile)?;
         }
-        // The forecasts cost the most by far, so the run of the baseline does not count.
+        // The run of the baseline does not count, because nearly all time is spent on forecasts.
         let one = 1.0 / (real(quantiles.len()) + 1.0);
         let ours = evaluate(&setup, "Foretide", setup.ours(), &mut |done| {
             watch(done * one)

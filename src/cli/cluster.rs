@@ -1,4 +1,4 @@
-//! What offline commands read from a cluster: an autoscaler, and the workload that it scales. Nothing is written.
+//! Read access of offline commands to a cluster: an autoscaler, and the workload that it scales. Nothing is written.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(super) struct ReadCluster<'a> {
     connection: Connection,
 }
 
-/// What a command waits for requests on.
+/// A runtime for the requests of a command.
 ///
 /// # Errors
 /// This machine gives the process no means to wait.
@@ -41,7 +41,7 @@ pub(super) fn runtime() -> Result<Runtime, Failure> {
 // === impl ClusterArgs ===
 
 impl ClusterArgs {
-    /// Whether a flag selects a cluster.
+    /// Returns whether a flag selects a cluster.
     pub(super) const fn is_given(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
@@ -73,7 +73,7 @@ impl ReadCluster<'_> {
         self.connection.namespace()
     }
 
-    /// Its connection, for the rules of prometheus-adapter.
+    /// Connection of the cluster, for the rules of prometheus-adapter.
     pub(super) fn connection(&self) -> Connection {
         self.connection.clone()
     }
@@ -81,7 +81,7 @@ impl ReadCluster<'_> {
     /// The autoscaler of a name.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// The autoscaler does not exist, or cannot be read.
     pub(super) fn autoscaler(&self, namespace: &str, name: &str) -> Result<Document, Failure> {
         let request = self.connection.any_autoscaler(namespace, name);
         let answer = self.runtime.block_on(request);
@@ -98,7 +98,7 @@ impl ReadCluster<'_> {
     /// The workload that an autoscaler scales.
     ///
     /// # Errors
-    /// It does not exist, or cannot be read.
+    /// The workload does not exist, or cannot be read.
     pub(super) fn workload(&self, target: &ScaleTarget) -> Result<Document, Failure> {
         let answer = self.runtime.block_on(self.connection.scale_target(target));
         let found = answer.map_err(|error| Failure::runtime(chain(&error)))?;
@@ -106,7 +106,7 @@ impl ReadCluster<'_> {
     }
 }
 
-/// The client library's errors repeat their sources, so one of them is enough.
+/// The failure of a connection with one source of the error: the client library's errors repeat their sources.
 pub(super) fn unconnected(error: &ConnectError) -> Failure {
     let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
     let cause = cause.unwrap_or_default();

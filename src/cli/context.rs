@@ -1,4 +1,4 @@
-//! What a command knows about its terminal, its time zone and the present, and how flags name other times.
+//! The environment of a command: its terminal, its time zone and the present; and the times in flags.
 
 use std::io::IsTerminal as _;
 
@@ -12,17 +12,17 @@ use foretide_base::machine::Machine;
 /// The terminal, the time zone, the instant and the machine that a command runs with.
 #[derive(Clone, Debug)]
 pub struct CommandContext {
-    /// What the terminal can show.
+    /// Capabilities of the terminal.
     pub screen: Screen,
-    /// What `timezone: Local` means.
+    /// Zone for `timezone: Local`.
     pub local: Zone,
     /// The present.
     pub now: Timestamp,
-    /// What connections are opened on.
+    /// Machine that connections are opened on.
     pub machine: Machine,
 }
 
-/// What a command is doing while it takes its time.
+/// Current step of a command that takes some time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Progress<'a> {
     /// Reading the history of a metric, at the day that begins here.
@@ -48,7 +48,7 @@ impl CommandContext {
 /// Reads the time of a flag.
 pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| {
-        // A date alone is the usual mistake.
+        // The usual mistake is a date without a time.
         let date = text.parse::<Date>().map(|date| date.to_string());
         let date = date.as_deref().unwrap_or("2026-03-08");
         format!(
@@ -57,7 +57,7 @@ pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// What standard output can show, by `NO_COLOR`, `TERM` and the locale (`LC_ALL`, `LC_CTYPE`, `LANG`).
+/// Capabilities of standard output, by `NO_COLOR`, `TERM` and the locale (`LC_ALL`, `LC_CTYPE`, `LANG`).
 fn screen() -> Screen {
     let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let terminal = std::io::stdout().is_terminal();

@@ -1,4 +1,4 @@
-//! The `EffectiveHorizontalPodAutoscaler` that does what another autoscaler does, with a prediction.
+//! The `EffectiveHorizontalPodAutoscaler` that does the same as another autoscaler, with a prediction.
 //!
 //! ```text
 //! HorizontalPodAutoscaler --hpa-------------+
@@ -20,19 +20,19 @@ use super::{manifest::Document, output::Failure};
 pub(super) struct Converted {
     /// The object; strategy Auto, prediction `auto`.
     pub(super) object: Value,
-    /// What it was made from, and each part that is ignored or different, as a sentence.
+    /// The origin of the object, and each part that is ignored or different, as a sentence.
     pub(super) notes: Vec<String>,
-    /// How to switch it on.
+    /// Instructions for switching the object on.
     pub(super) switch_on: &'static str,
 }
 
-/// Why an autoscaler cannot be converted.
+/// Reason for which an autoscaler cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 struct Unconvertible {
     /// Path of the field, such as `spec.triggers[0].type`.
     field: String,
-    /// What was expected, and what to do.
+    /// Expected value, and advice.
     message: String,
 }
 
@@ -47,7 +47,7 @@ impl Unconvertible {
     }
 }
 
-/// Whether a document is of a kind that can be converted.
+/// Returns whether a document is of a kind that can be converted.
 pub(super) fn is_convertible(document: &Document) -> bool {
     is_hpa(document) || is_scaled_object(document)
 }
@@ -60,10 +60,10 @@ fn is_scaled_object(document: &Document) -> bool {
     document.group() == "keda.sh" && document.text("kind") == "ScaledObject"
 }
 
-/// What a document becomes.
+/// Converts a document.
 ///
 /// # Errors
-/// It is of another kind, or has a field that cannot be converted; with file, line and field.
+/// The document is of another kind, or has a field that cannot be converted; with file, line and field.
 pub(super) fn converted(document: &Document) -> Result<Converted, Failure> {
     let value = document.value();
     let converted = if is_scaled_object(document) {
@@ -91,7 +91,7 @@ fn object(of: &Value, annotations: Map<String, Value>, spec: &Value) -> Value {
     })
 }
 
-/// The note with which every conversion begins.
+/// The first note of every conversion.
 fn origin(kind: &str, of: &Value) -> String {
     let name = of["metadata"]["name"].as_str().unwrap_or_default();
     format!(

@@ -61,7 +61,7 @@ pub(super) fn run(args: &ConvertArgs, context: &CommandContext) -> Result<Comman
     converted.object["spec"]["scaleStrategy"] = strategy;
     let origin = document.place().file;
     let made = Document::of(origin, &converted.object);
-    // Whoever applies it meets no error of the API server.
+    // Validated, so that the API server accepts the result.
     inputs::chosen(&[made], AutoscalerKind::Ehpa, None, context)?;
     Ok(CommandOutput::text(yaml(&converted)?))
 }

@@ -1,4 +1,4 @@
-//! `foretide cron`: when a cron fires, and when a window is active.
+//! `foretide cron`: the times at which a cron fires, and at which a window is active.
 
 use clap::{Args, Subcommand};
 use foretide_domain::cron::{
@@ -18,12 +18,12 @@ use foretide_base::error::chain;
 /// Arguments of `foretide cron`.
 #[derive(Debug, Args)]
 pub struct CronArgs {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: CronCommand,
 }
 
-/// What `foretide cron` can do.
+/// Subcommands of `foretide cron`.
 #[derive(Debug, Subcommand)]
 pub enum CronCommand {
     /// Print the next times of an expression, or the next windows between two expressions
@@ -59,7 +59,7 @@ pub struct NextArgs {
     pub output: OutputFormat,
 }
 
-/// Why there is nothing to print.
+/// Reason for which there is nothing to print.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
     /// `--expr` is not an expression.
@@ -122,10 +122,11 @@ pub(super) fn run(args: &CronArgs, context: &CommandContext) -> Result<CommandOu
 
 /// Text of `foretide cron next`.
 ///
-/// `local` is what `Local` means; `now` is where to begin without `--from`.
+/// `local` is the zone for `Local`; `now` is the start time without `--from`.
 ///
 /// # Errors
-/// [`CronError`] naming the flag that is invalid, or why the expression or the window never takes effect.
+/// [`CronError`] naming the flag that is invalid, or the reason for which the expression or the window never takes
+/// effect.
 fn next(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String, CronError> {
     match &args.end {
         Some(end) => next_windows(args, end, local, now),
@@ -192,7 +193,7 @@ fn next_windows(
     local: &Zone,
     now: Timestamp,
 ) -> Result<String, CronError> {
-    // Only its times are printed, so its name and its replicas do not matter.
+    // Only times are printed, so name and replicas do not matter.
     let text = WindowText {
         name: "",
         start: &args.expr,

@@ -1,7 +1,6 @@
 //! A decision for people: the table of proposals, the steps to the result, the cron windows.
 //!
-//! It reads what `status.decision` holds, so that a plan made offline and a decision of a running
-//! controller look the same.
+//! The input is `status.decision`, so that a plan made offline and a decision of a running controller look the same.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -76,7 +75,7 @@ fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
         };
     let target = match (proposal.source, unit) {
         (ProposalSource::Forecast, _) if proposal.target.is_none() => "-".to_owned(),
-        // The value beside it has named the unit.
+        // The value in the other column has named the unit.
         (ProposalSource::Forecast, Unit::Cores) => {
             format!("{}/replica", shown(proposal.target.as_ref(), Unit::Plain))
         }
@@ -136,7 +135,7 @@ pub(super) fn steps(decision: &DecisionStatus, screen: Screen) -> String {
     lines
 }
 
-/// The cron windows, and when each changes next, in the zone that `zones` has for its name; else in UTC.
+/// The cron windows with their next changes, in the zone that `zones` has for the name; else in UTC.
 pub(super) fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -> String {
     let header = [
         ("WINDOW", Side::Left),

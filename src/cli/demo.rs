@@ -16,7 +16,7 @@ use super::{
 };
 use crate::http::page::PageSite;
 
-/// How many simulated seconds of the page pass per second at speed 1.
+/// Simulated seconds of the page that pass per second at speed 1.
 const PAGE_SPEED: f64 = 60.0;
 
 /// Arguments of `foretide demo`.
@@ -43,7 +43,7 @@ struct PageArgs {
     web: bool,
     #[command(flatten)]
     at: ListenArgs,
-    /// How fast the simulated cluster runs: at 1, one of its minutes takes a second
+    /// Speed of the simulated cluster: at 1, one of its minutes takes a second
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed, requires = "web")]
     speed: f64,
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use foretide_base::printable;
 
-/// How a command ended, as the shell sees it.
+/// Exit code of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
     /// Success: 0.
@@ -35,7 +35,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Everything went well.
+/// Success.
 pub(crate) const OK: ExitCode = ExitCode::SUCCESS;
 
 /// A runtime error.

@@ -1,7 +1,7 @@
-//! `foretide explain`: why an autoscaler in a cluster has its number of replicas.
+//! `foretide explain`: the reasons for the number of replicas of an autoscaler in a cluster.
 //!
-//! Reads one object and renders its status as text; nothing is computed again, so the text cannot disagree with what
-//! was done. A fleet is explained like an autoscaler of one cluster, with its clusters added.
+//! One object is read and its status is rendered as text; nothing is computed again, so the text cannot disagree with
+//! the controller's actions. A fleet is explained like an autoscaler of one cluster, with its clusters added.
 
 mod fleet;
 mod live;
@@ -46,9 +46,9 @@ pub use self::{
     live::{ClusterArgs, ObjectName},
 };
 
-/// The reason of the condition `Ready` of an object that does not act, because another one scales its target.
+/// The reason of the condition `Ready` of an object that does not act, because another autoscaler scales its target.
 const CONFLICT: &str = "TargetConflict";
-/// The flags of which one names the object that is explained.
+/// The group of flags of which one names the object.
 const ONE_OBJECT: &str = "one-object";
 
 /// Arguments of `foretide explain`.
@@ -84,7 +84,7 @@ pub struct ExplainArgs {
 struct Explanation<'a> {
     heading: String,
     autoscaler: &'a Autoscaler,
-    /// The metrics of its spec; of a fleet those of all clusters.
+    /// The metrics of the spec; of a fleet those of all clusters.
     metrics: Vec<MetricSpec>,
     invalid: Option<Invalid>,
     /// The clusters of a fleet.
@@ -227,7 +227,7 @@ impl Explanation<'_> {
     }
 }
 
-/// `status.decision` and `status.windows` under our own version and kind.
+/// `status.decision` and `status.windows` under Foretide's own version and kind.
 #[must_use]
 pub fn json(ehpa: &Arc<EffectiveHorizontalPodAutoscaler>) -> CommandOutput {
     let autoscaler = Autoscaler::Effective(Arc::clone(ehpa));
@@ -250,7 +250,7 @@ fn body(autoscaler: &Autoscaler) -> serde_json::Value {
     })
 }
 
-/// The object, what it scales and how; `policy` is how a fleet is divided.
+/// The object, its target and its modes; `policy` is the assignment of a fleet.
 fn heading(autoscaler: &Autoscaler, policy: Option<AssignmentType>, screen: Screen) -> String {
     let spec = autoscaler.spec();
     let object = format!("{}/{}", autoscaler.namespace(), autoscaler.name());
@@ -276,7 +276,8 @@ fn heading(autoscaler: &Autoscaler, policy: Option<AssignmentType>, screen: Scre
     )
 }
 
-/// Whether the object does not act, because another one scales its target. A fleet acts in its other clusters.
+/// Returns whether the object does not act, because another autoscaler scales its target. A fleet acts in its other
+/// clusters.
 fn is_in_conflict(autoscaler: &Autoscaler) -> bool {
     if matches!(autoscaler, Autoscaler::Federated(_)) {
         return false;
@@ -286,7 +287,7 @@ fn is_in_conflict(autoscaler: &Autoscaler) -> bool {
     conditions.any(|known| known.reason == CONFLICT)
 }
 
-/// What an object that does not act would do.
+/// The effect that the decision of an object that does not act would have.
 fn previewed(autoscaler: &Autoscaler, decision: &DecisionStatus) -> String {
     let counts = decision.current_replicas.zip(decision.desired);
     let is_preview = autoscaler.spec().scale_strategy == Some(ScaleStrategy::Preview);
@@ -326,8 +327,8 @@ fn decision_blocks(
     ]
 }
 
-/// One sentence per forecast, on what it is based, and one per history, on what is asked; a query is not wrapped, so that
-/// it can be copied.
+/// One sentence per forecast on its basis, and one per history on its query; a query is not wrapped, so that it can be
+/// copied.
 fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
     let mut lines = Vec::new();
     for proposal in decision.proposals.iter().flatten() {
@@ -343,7 +344,7 @@ fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
     lines.concat()
 }
 
-/// Between which bounds a forecast keeps its count; none for a count that is new, or not between them.
+/// The bounds between which a forecast keeps its count; none for a count that is new, or not between them.
 fn kept(proposal: &ProposalStatus) -> Option<String> {
     let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
     let forecast = proposal.forecast.as_ref()?;
@@ -361,7 +362,7 @@ fn kept(proposal: &ProposalStatus) -> Option<String> {
     })
 }
 
-/// What the history of a forecast holds: readings of one minute, or what the query says.
+/// Resolution of a forecast's history: readings of one minute, or means of the query.
 fn learned(share: f64) -> String {
     if share < 0.5 {
         return "learned from the query's own means; its minutes may vary more".to_owned();
@@ -369,7 +370,7 @@ fn learned(share: f64) -> String {
     format!("learned from one-minute readings ({:.0} %)", share * 100.0)
 }
 
-/// What one forecast is based on, as a sentence.
+/// Basis of one forecast, as a sentence.
 fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
     let percent = |text: &Option<String>| {
         let share = text.as_deref()?.parse::<f64>().ok()?;
@@ -543,7 +544,7 @@ mod tests {
         for (reason, raise, want) in [
             ("WithinTolerance", "1.05", Some(sentence)),
             ("WithinTolerance", "1.3", None),
-            // Twelve carry less, and stay because it is not a tenth less.
+            // Twelve replicas carry less, and stay because it is not a tenth less.
             ("WithinTolerance", "1.25", None),
             ("ForecastReady", "1.05", None),
         ] {

@@ -22,9 +22,9 @@ use foretide_api::validation;
 
 /// The columns beside the picture, for its scale.
 const SCALE: usize = 12;
-/// How high the picture is.
+/// Rows of the picture.
 const ROWS: usize = 8;
-/// How much of the past is drawn, at most, for each hour of the forecast.
+/// Hours of the past that are drawn at most for each hour of the forecast.
 const PAST: i32 = 3;
 
 /// Arguments of `foretide forecast`.
@@ -48,10 +48,10 @@ pub struct ForecastArgs {
     /// Zone of the times in a history that have none, such as Europe/Berlin
     #[arg(long, value_name = "ZONE", value_parser = recording::parse_zone, requires = "csv")]
     pub time_zone: Option<Zone>,
-    /// Where the query is sent.
+    /// The server to which the query is sent.
     #[command(flatten)]
     pub history: HistoryArgs,
-    /// How far ahead to draw, at most 366d
+    /// Length of the forecast to draw, at most 366d
     #[arg(long, value_name = "DURATION", value_parser = parse_span, default_value = "12h")]
     pub ahead: SignedDuration,
     /// Draw with ASCII characters only
@@ -66,7 +66,7 @@ pub struct ForecastArgs {
 struct Report {
     title: String,
     recording: Recording,
-    /// Where the history ends.
+    /// End of the history.
     at: Timestamp,
     ahead: SignedDuration,
     forecast: Result<Forecast, Refused>,
@@ -196,7 +196,7 @@ impl Report {
         format!("{signs}\n{}", plot.render(size, screen))
     }
 
-    /// The forecast in numbers, or why there is none.
+    /// The forecast in numbers, or the reason for its absence.
     fn summary(&self, screen: Screen) -> String {
         let forecast = match &self.forecast {
             Ok(forecast) => forecast,
@@ -242,7 +242,7 @@ impl Report {
         text
     }
 
-    /// The forecast from now on, as far as it is drawn.
+    /// The forecast from now on, as long as it is drawn.
     fn path(&self) -> Vec<Prediction> {
         let Ok(forecast) = &self.forecast else {
             return Vec::new();

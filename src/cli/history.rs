@@ -27,9 +27,9 @@ use foretide_base::{error::chain, machine::Machine};
 
 /// The distance between two samples that are read.
 const STEP: SignedDuration = SignedDuration::from_mins(1);
-/// How much one query reads: progress can be shown, and a server with little time per query can keep up.
+/// Span of one query: progress can be shown, and a server with little time per query can keep up.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// How much is read at most: a year.
+/// The longest history: a year.
 const LONGEST: SignedDuration = SignedDuration::from_hours(366 * 24);
 
 /// Flags that read the history from Prometheus.
@@ -49,36 +49,36 @@ pub struct HistoryArgs {
     /// Configuration file of the controller, for its Prometheus server, credentials, certificates and rules
     #[arg(long, value_name = "FILE", conflicts_with = "csv")]
     pub config: Option<PathBuf>,
-    /// How much history is read from Prometheus, such as 7d
+    /// Length of the history that is read from Prometheus, such as 7d
     #[arg(long, value_name = "DURATION", value_parser = parse_span, default_value = "14d")]
     pub last: SignedDuration,
 }
 
-/// How a workload's history is read.
+/// Means of reading a workload's history.
 #[derive(Debug)]
 pub(super) struct Access<'a> {
     pub(super) runtime: &'a Runtime,
     pub(super) machine: &'a Machine,
     /// The cluster with the rules of prometheus-adapter, if one is read.
     pub(super) cluster: Option<&'a ReadCluster<'a>>,
-    /// What a query of the autoscaler may read, if not as the configuration says.
+    /// Series that a query of the autoscaler may read, if not as in the configuration.
     pub(super) scope: Option<ScopeArg>,
 }
 
-/// What a server has of a workload's metrics.
+/// History that a server has of a workload's metrics.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Identifiers of metrics, and their histories.
+    /// Histories by the identifiers of their metrics.
     pub(super) metrics: Vec<(String, Recording)>,
-    /// Of the server.
+    /// Address of the server.
     pub(super) url: String,
-    /// Why other metrics have no samples, a sentence each.
+    /// Reasons for which other metrics have no samples, a sentence each.
     pub(super) missing: Vec<String>,
-    /// By which queries it was read, for the user to check.
+    /// The queries that were used, for the user to check.
     pub(super) notes: String,
 }
 
-/// Up to when histories are read, and what is called with each day that is read.
+/// The end of the histories, and a callback for each day that is read.
 pub(super) struct Reading<'a> {
     pub(super) until: Timestamp,
     pub(super) progress: &'a mut dyn FnMut(Progress<'_>),
@@ -88,13 +88,13 @@ pub(super) struct Reading<'a> {
 struct QueryResult {
     query: HistoryQuery,
     recording: Recording,
-    /// The query of the minutes that replace its means, if there are any.
+    /// The query of the minutes that replace the means, if there are any.
     minutes: Option<HistoryQuery>,
 }
 
-/// Why a metric has no samples.
+/// Reason for which a metric has no samples.
 enum Unread {
-    /// There is no query, or it has no samples: other metrics may do.
+    /// There is no query, or it has no samples: other metrics may have some.
     Metric(String),
     /// The server cannot be read.
     Server(Failure),
@@ -106,7 +106,7 @@ pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
         .ok_or_else(|| format!("expected a duration such as 90s, 5m, 12h or 7d, got {text:?}"))
 }
 
-/// Reads how much of a history or of a forecast is wanted: a minute to a year.
+/// Reads the length of a history or of a forecast: a minute to a year.
 pub(super) fn parse_span(text: &str) -> Result<SignedDuration, String> {
     let span = parse_duration(text)?;
     if (STEP..=LONGEST).contains(&span) {
@@ -118,7 +118,7 @@ pub(super) fn parse_span(text: &str) -> Result<SignedDuration, String> {
 // === impl HistoryArgs ===
 
 impl HistoryArgs {
-    /// Whether the history is read from Prometheus.
+    /// Returns whether the history is read from Prometheus.
     pub(super) const fn is_given(&self) -> bool {
         self.prometheus.is_some() || self.config.is_some()
     }
@@ -128,7 +128,7 @@ impl HistoryArgs {
         let read = self.config.as_deref().map(ConfigFile::read).transpose();
         let file = read.map_err(|error| Failure::invalid(chain(&error)))?;
         let flags = match &self.prometheus {
-            // A token is not a flag of the controller, so its server is made here.
+            // The server of a URL with a token is made below, because a token is no flag of the controller.
             Some(url) if self.token_file.is_none() => vec!["--prometheus", url],
             _ => Vec::new(),
         };
@@ -148,8 +148,8 @@ impl HistoryArgs {
         Ok(config)
     }
 
-    /// The history of each metric of an autoscaler, by the query with which the controller reads it. Metrics without
-    /// one are removed from the workload.
+    /// The history of each metric of an autoscaler, by the controller's own query. Metrics without a history are
+    /// removed from the workload.
     ///
     /// # Errors
     /// The server cannot be read, or no metric has a history.
@@ -246,7 +246,7 @@ impl HistoryArgs {
         }
     }
 
-    /// The history that a query returns, with the minutes that its values may be means of.
+    /// The history that a query returns, with the single minutes if its values may be means of them.
     async fn recording<R: HistoryReader, Q: DemandQueries>(
         &self,
         source: &HistorySource<R, Q>,
@@ -260,7 +260,7 @@ impl HistoryArgs {
             Resolution::Unknown => (Recording::of_means(&values, &[]), None),
             Resolution::Mean(by_minute) => {
                 let read = self.samples(&source.reader, &by_minute, name, reading);
-                // Without them there still are the means.
+                // A failure leaves the means, which are enough.
                 match read.await {
                     Ok(minutes) if minutes_are_usable(&minutes, &values) => {
                         (Recording::of_means(&values, &minutes), Some(by_minute))
@@ -298,7 +298,7 @@ impl HistoryArgs {
             (reading.progress)(Progress::Reading(name, day));
             match reader.range(query, day, last, STEP).await {
                 Ok(day) => samples.extend(day.into_iter().filter(is_measurement)),
-                // One day may be empty.
+                // Other days may have samples.
                 Err(HistoryError::Empty) => {}
                 Err(error) => return Err(Unread::Server(unread(&error, query))),
             }
@@ -314,7 +314,7 @@ impl HistoryArgs {
     }
 }
 
-/// The controller's query for a demand, or why it has none.
+/// The controller's query for a demand, or the reason for its absence.
 fn query(
     queries: &impl DemandQueries,
     autoscaler: &Autoscaler,
@@ -325,7 +325,7 @@ fn query(
     queries.query(&Demand { written, ..demand })
 }
 
-/// That a query has no samples in a span.
+/// The message about a query without samples in a span.
 fn empty(query: &HistoryQuery, span: &str, headers: Option<String>) -> String {
     let tenant = headers.map(|headers| {
         format!("; it was sent with the header {headers}, which may name another tenant")
@@ -343,7 +343,7 @@ fn minute(at: Option<Timestamp>) -> String {
         .unwrap_or_default()
 }
 
-/// The controller ignores what cannot be a demand.
+/// Returns whether a sample can be a demand; the controller ignores others, too.
 fn is_measurement(sample: &Sample) -> bool {
     sample.value.is_finite() && sample.value >= 0.0
 }
@@ -356,7 +356,7 @@ fn no_server() -> Failure {
     Failure::usage("--prometheus URL is required, or --config FILE with prometheus.url")
 }
 
-/// No metric has a history.
+/// The error that no metric has a history.
 fn no_history(missing: &[String]) -> Failure {
     Failure::runtime(format!(
         "{}\nCheck that this Prometheus has the series, and that its labels namespace and pod name the workload. Annotation \
@@ -365,7 +365,7 @@ fn no_history(missing: &[String]) -> Failure {
     ))
 }
 
-/// What to do about a query that failed.
+/// The error of a failed query, with advice.
 fn unread(error: &HistoryError, query: &HistoryQuery) -> Failure {
     let advice = match error {
         HistoryError::Unauthorized { .. } => {

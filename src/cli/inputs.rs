@@ -65,14 +65,14 @@ pub struct Inputs {
     /// Namespace of objects that name none
     #[arg(short = 'n', long)]
     pub namespace: Option<String>,
-    /// Where the history is read from, if not from files.
+    /// The source of the history, if it is not in files.
     #[command(flatten)]
     pub history: HistoryArgs,
-    /// Which series a query of the autoscaler may read, as the flag of the controller [default: that of --config, else
+    /// Series that a query of the autoscaler may read, as the flag of the controller [default: that of --config, else
     /// namespace]
     #[arg(long, value_enum, value_name = "SCOPE")]
     pub promql_scope: Option<ScopeArg>,
-    /// Where the objects are read from, if not from files.
+    /// The source of the objects, if they are not in files.
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
@@ -82,24 +82,24 @@ pub struct Inputs {
 pub(super) struct History {
     /// Identifier of the metric.
     pub(super) metric: String,
-    /// Where it was read.
+    /// File or server of the history.
     pub(super) file: String,
-    /// What was read.
+    /// Samples of the metric.
     pub(super) recording: Recording,
-    /// What is missing or doubtful in it, one sentence each.
+    /// Missing and doubtful parts of the history, one sentence each.
     pub(super) notes: Vec<String>,
 }
 
 // === impl History ===
 
 impl History {
-    /// That of a file.
+    /// Reads the history of a file.
     pub(super) fn read(metric: &str, file: &str, zone: Option<&Zone>) -> Result<Self, Failure> {
         let text = manifest::text(Path::new(file)).map_err(|e| Failure::invalid(chain(&e)))?;
         Self::parse(metric, file, &text, zone)
     }
 
-    /// That of the text of a file.
+    /// Parses the text of a file.
     pub(super) fn parse(
         metric: &str,
         file: &str,
@@ -131,8 +131,9 @@ impl Inputs {
         Source::new(self, runtime, machine)
     }
 
-    /// These inputs for each autoscaler of the manifests, or for the one that is selected. A history that names an
-    /// autoscaler, as `NAME=FILE` or `NAME/METRIC=FILE`, is of that one only; others are of every one.
+    /// Returns these inputs for each autoscaler of the manifests, or for the one that is selected. A history that names
+    /// an autoscaler, as `NAME=FILE` or `NAME/METRIC=FILE`, is for that one only; other histories are for every
+    /// autoscaler.
     ///
     /// # Errors
     /// A file cannot be read, or only once.
@@ -163,7 +164,7 @@ impl Inputs {
         Ok(names.iter().map(one).collect())
     }
 
-    /// The histories of files by metric; one that names no metric is the first metric's.
+    /// The histories of files by metric; a file without a metric has that of the first one.
     ///
     /// # Errors
     /// A history is missing, given twice, or cannot be read.
@@ -182,7 +183,7 @@ impl Inputs {
     }
 }
 
-/// A `--csv` flag for the autoscaler `name`, without that name; `None` if it is of another one.
+/// A `--csv` flag for the autoscaler `name`, without that name; `None` if it is for another one.
 fn csv_of(flag: &str, name: &str, all: &[String]) -> Option<String> {
     let Some((key, file)) = flag.split_once('=') else {
         return Some(flag.to_owned());
@@ -198,7 +199,7 @@ fn csv_of(flag: &str, name: &str, all: &[String]) -> Option<String> {
     (named == name).then_some(own)
 }
 
-/// The histories that were given, each of the metric that it names, else of the first one.
+/// The given histories, each of the metric that it names, or else of the first one.
 ///
 /// # Errors
 /// A history is missing, given twice, of no metric of the workload, or cannot be read.
@@ -268,7 +269,7 @@ pub(super) struct AutoscalerWorkload {
 pub(super) enum AutoscalerKind {
     /// `EffectiveHorizontalPodAutoscaler`.
     Ehpa,
-    /// Either.
+    /// Either of the two.
     Any,
     /// `FederatedHPA`.
     Fdhpa,
@@ -299,7 +300,7 @@ impl AutoscalerKind {
 /// The one autoscaler among the documents, or the one of a name.
 ///
 /// # Errors
-/// There is none, or several, or it is not valid.
+/// No autoscaler matches, or several do, or the one is not valid.
 pub(super) fn chosen(
     documents: &[Document],
     kind: AutoscalerKind,

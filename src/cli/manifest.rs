@@ -19,7 +19,7 @@ use foretide_base::error::{chain, yaml};
 
 /// File name that stands for standard input.
 const STANDARD_INPUT: &str = "-";
-/// What `kubectl apply` keeps of the last manifest.
+/// Annotation in which `kubectl apply` keeps the last manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// One object of a file.
@@ -34,11 +34,11 @@ pub(super) struct Document {
 pub(super) struct Location {
     /// Name of the file.
     pub(super) file: String,
-    /// Which line, from 1; absent where it is not known.
+    /// Line, from 1; absent where it is not known.
     pub(super) line: Option<u64>,
 }
 
-/// Why a file gives no objects.
+/// Reason for which a file gives no objects.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ManifestError {
     /// The file cannot be read.
@@ -46,7 +46,7 @@ pub(super) enum ManifestError {
     Read {
         /// Name of the file.
         file: String,
-        /// Why.
+        /// Cause of the failure.
         #[source]
         source: std::io::Error,
     },
@@ -59,9 +59,9 @@ pub(super) enum ManifestError {
     /// The file is not YAML.
     #[error("{place}: {message}")]
     Yaml {
-        /// Where it stops being YAML.
+        /// Place of the first error.
         place: Location,
-        /// What was found there.
+        /// Description of the error.
         message: String,
     },
 }
@@ -135,7 +135,7 @@ impl Document {
         members.iter().map(|(key, _)| key.name.as_str())
     }
 
-    /// What the document is, such as `a list`, if it is no object.
+    /// Name of the document's shape, such as `a list`, if it is no object.
     pub(super) fn other_shape(&self) -> Option<&'static str> {
         match &self.root.value {
             Tree::Object(_) => None,
@@ -152,7 +152,7 @@ impl Document {
         self.root.plain()
     }
 
-    /// Where the object begins.
+    /// Place of the beginning of the object.
     #[must_use]
     pub(super) fn place(&self) -> Location {
         Location {
@@ -211,11 +211,11 @@ impl fmt::Display for Location {
     }
 }
 
-/// The files of a list of files and directories; of a directory, its `.yaml`, `.yml` and `.json` files in the order of
+/// The files of a list of files and directories; for a directory, its `.yaml`, `.yml` and `.json` files in the order of
 /// their names, without those of subdirectories.
 ///
 /// # Errors
-/// A directory that cannot be listed.
+/// A directory cannot be listed.
 pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, ManifestError> {
     let mut all = Vec::new();
     for path in named {
@@ -228,7 +228,7 @@ pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, ManifestError> {
     Ok(all)
 }
 
-/// The objects of one file; those of a `List` one by one. `-` is standard input.
+/// The objects of one file; the items of a `List` count one by one. `-` is standard input.
 ///
 /// # Errors
 /// The file cannot be read, or is not YAML.
@@ -261,7 +261,7 @@ pub(super) fn text(path: &Path) -> Result<String, ManifestError> {
 /// The objects of a text.
 ///
 /// # Errors
-/// It is not YAML.
+/// The text is not YAML.
 pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
     let roots = serde_saphyr::from_multiple::<Node>(text).map_err(|error| {
         let (line, message) = yaml(&error, text);
@@ -293,10 +293,10 @@ fn expanded(document: Document) -> Vec<Document> {
     }
 }
 
-/// An autoscaler as a manifest to be applied: without its status, and without what the API server sets.
+/// An autoscaler as a manifest to be applied: without its status, and without the fields that the API server sets.
 ///
 /// # Errors
-/// It cannot be written as YAML.
+/// The object cannot be written as YAML.
 pub(super) fn written(autoscaler: &Autoscaler) -> Result<String, Failure> {
     let cleaned = |metadata: &ObjectMeta| ObjectMeta {
         name: metadata.name.clone(),
@@ -323,8 +323,8 @@ pub(super) fn written(autoscaler: &Autoscaler) -> Result<String, Failure> {
     text.map_err(|error| Failure::invalid(chain(&error)))
 }
 
-/// Makes an autoscaler only show what it would do, as `foretide convert` writes one: applying the manifest of a report
-/// must not switch it on.
+/// Switches an autoscaler to Preview, as `foretide convert` does: applying the manifest of a report must not make it
+/// act.
 pub(super) fn preview(autoscaler: &mut Autoscaler) {
     if let Autoscaler::Effective(ehpa) = autoscaler {
         Arc::make_mut(ehpa).spec.scale_strategy = Some(ScaleStrategy::Preview);
@@ -353,7 +353,7 @@ fn known(line: u64) -> Option<u64> {
     (line > 0).then_some(line)
 }
 
-/// `spec.crons[0].start` as `spec`, `crons`, `0`, `start`.
+/// The steps of a path: `spec.crons[0].start` as `spec`, `crons`, `0`, `start`.
 fn steps(path: &str) -> impl Iterator<Item = &str> {
     path.split(['.', '[', ']']).filter(|step| !step.is_empty())
 }

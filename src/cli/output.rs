@@ -25,7 +25,7 @@ const LEAST_WIDTH: usize = 20;
 /// Lines longer than these are hard to follow.
 const MOST_WIDTH: usize = 120;
 
-/// What a command prints, and its exit code.
+/// Output of a command with its exit code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandOutput {
     /// For standard output.
@@ -36,13 +36,13 @@ pub struct CommandOutput {
     pub exit: Exit,
 }
 
-/// Why a command failed.
+/// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// What was expected, what was found, and what to do.
+    /// Expected and found values, and advice.
     pub message: String,
 }
 
@@ -82,18 +82,18 @@ pub enum TextFormat {
     Json,
 }
 
-/// What the terminal can show.
+/// Capabilities of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
-    /// Whether to use color.
+    /// Use color.
     pub color: bool,
-    /// Whether to use characters beyond ASCII for drawing.
+    /// Draw with characters beyond ASCII.
     pub unicode: bool,
-    /// How large it is; `None` for a pipe or a file.
+    /// Size of the terminal; `None` for a pipe or a file.
     pub size: Option<Size>,
 }
 
-/// How many characters fit on a screen, or on a part of it.
+/// Number of characters that fit on a screen, or on a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// Characters across.
@@ -102,7 +102,7 @@ pub struct Size {
     pub rows: usize,
 }
 
-/// The colors in use, by what they mean.
+/// Colors by their meanings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
     /// The one thing to see first.
@@ -111,11 +111,11 @@ pub enum Paint {
     Dim,
     /// Forecasts.
     Future,
-    /// What is as it should be.
+    /// Healthy states.
     Good,
-    /// What needs attention.
+    /// Warnings.
     Warning,
-    /// What is wrong.
+    /// Errors.
     Error,
 }
 
@@ -140,7 +140,7 @@ impl CommandOutput {
         }
     }
 
-    /// One JSON document of a kind of our own; `body` must be an object.
+    /// One JSON document of one of Foretide's own kinds; `body` must be an object.
     #[must_use]
     pub fn json(kind: &str, body: Value) -> Self {
         let mut document = json!({ "apiVersion": API_VERSION, "kind": kind });
@@ -154,7 +154,7 @@ impl CommandOutput {
 // === impl Failure ===
 
 impl Failure {
-    /// The command line is invalid.
+    /// An invalid command line.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Usage,
@@ -162,7 +162,7 @@ impl Failure {
         }
     }
 
-    /// A file is invalid.
+    /// An invalid file.
     pub fn invalid(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Invalid,
@@ -170,7 +170,7 @@ impl Failure {
         }
     }
 
-    /// Something outside the program failed, such as a connection.
+    /// A failure outside of the program, such as that of a connection.
     pub fn runtime(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Runtime,
@@ -182,7 +182,7 @@ impl Failure {
 // === impl Paint ===
 
 impl Paint {
-    /// All of them.
+    /// All colors.
     const ALL: [Self; 6] = [
         Self::Strong,
         Self::Dim,
@@ -192,7 +192,7 @@ impl Paint {
         Self::Error,
     ];
 
-    /// The escape sequence that begins it.
+    /// The escape sequence that begins the color.
     const fn sequence(self) -> &'static str {
         match self {
             Self::Strong => "\u{1b}[1m",
@@ -233,15 +233,15 @@ impl Screen {
         format!("{}{text}{UNPAINTED}", paint.sequence())
     }
 
-    /// The text as it may be printed: names and messages of objects may hold escape sequences.
+    /// The text made safe for printing: names and messages of objects may hold escape sequences.
     pub(super) fn printable(self, text: &str) -> Cow<'_, str> {
         let mut colors = vec![UNPAINTED];
         colors.extend(Paint::ALL.map(Paint::sequence));
         printable::lines(text, if self.color { &colors } else { &[] })
     }
 
-    /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends. On a terminal that
-    /// is narrower, a block of lines for each row.
+    /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends. On a terminal
+    /// that is narrower, each row is a block of lines.
     #[must_use]
     pub fn table<const N: usize>(self, header: [(&str, Side); N], rows: &[[String; N]]) -> String {
         let rows = rows
@@ -277,7 +277,7 @@ impl Screen {
         text
     }
 
-    /// One line per cell that is not empty, with the name of its column, and a blank line between rows.
+    /// One line per nonempty cell, with the name of its column, and a blank line between rows.
     fn blocks<const N: usize>(self, names: [&str; N], rows: &[[Cow<'_, str>; N]]) -> String {
         let width = names.map(str::len).into_iter().max().unwrap_or_default();
         let block = |row: &[Cow<'_, str>; N]| {
@@ -292,7 +292,7 @@ impl Screen {
     }
 }
 
-/// How many columns a painted text takes: its characters without the sequences of [`Paint`].
+/// Returns the columns that a painted text takes: its characters without the sequences of [`Paint`].
 pub(super) fn columns(text: &str) -> usize {
     let mut parts = text.split('\u{1b}');
     let first = parts.next().unwrap_or_default().chars().count();
@@ -303,7 +303,7 @@ pub(super) fn columns(text: &str) -> usize {
     first + rest.sum::<usize>()
 }
 
-/// Items one after the other, in as few lines of at most `width` columns as they fit in.
+/// Items one after the other, in as few lines of at most `width` columns as possible.
 pub(super) fn flowed(items: &[String], width: usize) -> String {
     const GAP: &str = "   ";
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! `foretide plan`: one decision, offline, from a manifest and a recorded history; or what is expected of a span.
+//! `foretide plan`: one decision, offline, from a manifest and a recorded history; or the expected replicas of a span.
 //!
 //! ```text
 //! manifest -> validate -> Workload --+           +-> decide --> view
@@ -83,20 +83,20 @@ pub struct PlanArgs {
     pub output: ReportFormat,
 }
 
-/// What a plan is made from: the autoscaler, and what is known at a moment.
+/// Inputs of a plan: the autoscaler, and the state at a moment.
 struct Situation {
     autoscaler: Autoscaler,
     workload: Workload,
     fleet: Option<FleetPlan>,
-    /// Of a pod.
+    /// Template of a pod.
     template: WorkloadTemplate,
     /// The moment up to which the histories are known.
     at: Timestamp,
     outlooks: Vec<Outlook>,
-    /// How many pods run, and what each measures.
+    /// Assumed pods with their measurements.
     observation: Observation,
     assumptions: Vec<String>,
-    /// How the histories were read, and what is missing or doubtful in them, for standard error.
+    /// Notes on the reading of the histories and on their missing and doubtful parts, for standard error.
     notes: String,
 }
 
@@ -109,7 +109,7 @@ struct PlanReport {
     decision: Decision,
     outlooks: Vec<Outlook>,
     assumptions: Vec<String>,
-    /// The division, if it is of a fleet.
+    /// The division of a fleet.
     division: Option<Assignment>,
 }
 
@@ -140,8 +140,8 @@ pub(super) fn run(
 // === impl Situation ===
 
 impl Situation {
-    /// What is known at `--at`, or at `--from` if that is in the history, with forecasts at least as long as `length`
-    /// says of that moment.
+    /// Reads the state at `--at`, or at `--from` if that is in the history; `length` returns the least length of the
+    /// forecasts made at that moment.
     fn read(
         args: &PlanArgs,
         context: &CommandContext,
@@ -165,7 +165,7 @@ impl Situation {
         if is_converted {
             manifest::preview(&mut chosen.autoscaler);
         }
-        // What came after --from is shown beside what was expected.
+        // The demand after --from is shown together with its forecast.
         let asked = args.at.or(args.to);
         let until = asked.map_or(context.now, |at| at.min(context.now));
         let histories = source.histories(&mut chosen, &mut Reading { until, progress })?;

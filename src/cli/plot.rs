@@ -21,24 +21,24 @@ use super::output::{Paint, Screen, Size};
 /// Tops of the scale, within a power of ten.
 const TOPS: [f64; 11] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
 
-/// What is drawn.
+/// The values of a plot.
 #[derive(Clone, Copy)]
 pub(super) struct Plot<'a> {
-    /// What was measured, in the order of time.
+    /// Measured values, in the order of time.
     pub(super) history: &'a [Sample],
-    /// What is or was expected, and how high it may come, in the order of time.
+    /// Expected values of the past and the future with their upper values, in the order of time.
     pub(super) forecast: &'a [Prediction],
     /// The capacity, in the order of time: a line of steps.
     pub(super) capacity: &'a [Sample],
     /// Instants to mark on the time axis: those in which capacity fell short.
     pub(super) short: &'a [Timestamp],
-    /// Where capacity fell short of what was needed: shaded, over all else.
+    /// Shortages of capacity: shaded, over all other values.
     pub(super) shortages: &'a [Shortage],
-    /// What the time axis covers; else all that is drawn.
+    /// Span of the time axis; by default that of all values.
     pub(super) span: Option<(Timestamp, Timestamp)>,
-    /// The top of the scale; else a round number above all that is drawn.
+    /// The top of the scale; by default a round number above all values.
     pub(super) top: Option<f64>,
-    /// Where history ends and forecast begins.
+    /// End of the history and beginning of the forecast.
     pub(super) now: Option<Timestamp>,
     /// The part of the forecast that counts, from now on; zero for none.
     pub(super) window: SignedDuration,
@@ -49,7 +49,7 @@ pub(super) struct Plot<'a> {
 // === impl Plot ===
 
 impl<'a> Plot<'a> {
-    /// Nothing to draw yet.
+    /// Returns an empty plot.
     pub(super) const fn new(label: &'a dyn Fn(f64) -> String) -> Self {
         Self {
             history: &[],
@@ -106,7 +106,7 @@ impl<'a> Plot<'a> {
         values.fold(0.0, f64::max)
     }
 
-    /// The instants of all that is drawn.
+    /// The instants of all values.
     fn drawn(&self) -> impl Iterator<Item = Timestamp> {
         let past = self.history.iter().chain(self.capacity).map(|s| s.at);
         past.chain(self.forecast.iter().map(|p| p.at))
@@ -136,7 +136,7 @@ impl<'a> Plot<'a> {
         }
         for shortage in self.shortages {
             let row = |value| dot(value, top, height).div_ceil(down);
-            // At least the cell of the line, so that every shortage is seen.
+            // At least the cell of the line, so that every shortage is visible.
             let from = row(shortage.had).min(lowest);
             let to = row(shortage.needed).max(from + 1);
             (from..to).for_each(|row| canvas.shade(axis.column(shortage.at), row));
@@ -170,7 +170,7 @@ impl<'a> Plot<'a> {
                 (y.max(above)..highest).for_each(|y| canvas.set(x, y, Dot::Band));
             }
             if bare || known.is_none() {
-                // From the dot before, so that a steep line has no holes.
+                // Begins at the previous dot, so that a steep line has no holes.
                 let joined = before.unwrap_or(y);
                 let line = (y.min(joined)..=y.max(joined)).filter(|y| *y >= above);
                 line.for_each(|y| canvas.set(x, y, Dot::Line));
@@ -236,7 +236,7 @@ impl<'a> Plot<'a> {
     }
 }
 
-/// Per column the highest sample in it.
+/// The highest sample of each column.
 fn highest(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     let mut levels = vec![None; axis.columns()];
     for sample in samples {
@@ -247,7 +247,7 @@ fn highest(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     levels
 }
 
-/// Per column the highest sample in it, or an interpolation between its neighbors.
+/// The highest sample of each column, or an interpolation between its neighbors.
 fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     let mut levels = highest(samples, axis);
     let instants: Vec<_> = samples.iter().map(|sample| sample.at).collect();
@@ -269,13 +269,13 @@ fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     levels
 }
 
-/// How many dots high a value is, rounded; at least one if it is not zero.
+/// Returns the height of a value in dots, rounded; at least one if it is not zero.
 fn dot(value: f64, top: f64, height: usize) -> usize {
     let dots = floor((value / top * real(height)).round()).min(height);
     dots.max(usize::from(value > 0.0))
 }
 
-/// How many dots high a value is, rounded up.
+/// Returns the height of a value in dots, rounded up.
 fn dot_under(value: f64, top: f64, height: usize) -> usize {
     floor((value / top * real(height)).ceil()).min(height)
 }
@@ -362,7 +362,7 @@ mod tests {
         (from..from + hours).map(sample).collect()
     }
 
-    /// The same as a forecast without an upper path.
+    /// The samples as a forecast without an upper path.
     fn expected(samples: &[Sample]) -> Vec<Prediction> {
         let sample = |s: &Sample| Prediction {
             at: s.at,

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use super::context::Progress;
 use foretide_base::printable;
 
-/// How wide a progress bar is.
+/// Width of a progress bar.
 const BAR: u32 = 40;
 
 /// Runs a command that reports its progress, which is shown where standard error is a terminal.
@@ -29,7 +29,7 @@ pub(super) fn with_progress<T>(run: impl FnOnce(&mut dyn FnMut(Progress<'_>)) ->
     outcome
 }
 
-/// What a command is doing, on one line.
+/// Current step of a command, on one line.
 fn shown(progress: Progress<'_>) -> String {
     match progress {
         Progress::Replaying(part) => bar(filled(part)),

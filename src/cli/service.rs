@@ -1,4 +1,4 @@
-//! What the commands that run until SIGINT or SIGTERM have in common.
+//! The common part of the commands that run until SIGINT or SIGTERM.
 
 use std::{error::Error, fmt::Display, future::Future, process::ExitCode, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::exit;
 use foretide_base::{error::chain, open_files, telemetry};
 
-/// How long threads that block may take to end.
+/// The time for blocking threads to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The flags `--log` and `--log-json`.
@@ -50,7 +50,7 @@ where
 
 /// Completes when the process is asked to end.
 pub(super) async fn shutdown_signal() {
-    // One that cannot be listened for is left out; the other still ends the process.
+    // A signal that cannot be listened for is left out; the other one still ends the process.
     let mut interrupt = signal(SignalKind::interrupt()).ok();
     let mut terminate = signal(SignalKind::terminate()).ok();
     let on = async |signal: &mut Option<Signal>| match signal {

@@ -22,16 +22,16 @@ use super::{
 /// Name of a container that no manifest names.
 const CONTAINER: &str = "app";
 
-/// One pod of the workload, and where it comes from.
+/// One pod of the workload, with its origin.
 pub(super) struct WorkloadTemplate {
     pub(super) pod: sim::PodTemplate,
     /// The place in a manifest; absent if there is none.
     pub(super) place: Option<Location>,
-    /// Where its requests come from, as half a sentence.
+    /// Origin of the requests, as half a sentence.
     pub(super) origin: String,
 }
 
-/// Where the requests of a pod may be written: `--request`, or a manifest of the workload.
+/// Possible sources of a pod's requests: `--request`, or a manifest of the workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TemplateSource<'a> {
     pub(super) documents: &'a [Document],
@@ -100,7 +100,7 @@ fn thousandths(milli: i64) -> String {
     }
 }
 
-/// Whether a document is the workload that an autoscaler scales.
+/// Returns whether a document is the workload that an autoscaler scales.
 pub(super) fn is_target(document: &Document, target: &ScaleTarget) -> bool {
     // Manifests often leave the namespace to `kubectl -n`.
     let same_namespace = document.namespace() == target.namespace
@@ -170,7 +170,7 @@ fn milli(quantity: &str) -> Result<i64, String> {
     Ok(quantity.milli_value().value)
 }
 
-/// The containers that the metrics name, or one without a name of its own.
+/// A pod with the containers that the metrics name, or one without a name of its own.
 fn unnamed(workload: &Workload, requests: &Requests) -> sim::PodTemplate {
     let named = workload.metrics.iter().filter_map(|metric| match metric {
         MetricSpec::ContainerResource { container, .. } => Some(container.clone()),

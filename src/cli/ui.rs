@@ -1,7 +1,7 @@
 //! `foretide ui`: the page of the controller in a cluster, on this machine, read with the rights of the person.
 //!
-//! It listens on loopback only, and the browser holds no token. As with `kubectl proxy`, everyone who can open
-//! connections on this machine reads what the person may read, while it runs.
+//! The page listens on loopback only, and the browser holds no token. As with `kubectl proxy`, everyone who can open
+//! connections on this machine can read as much as the person, while the command runs.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -22,7 +22,7 @@ use crate::{
 };
 use foretide_base::error::chain;
 
-/// What is said before the token of a person is sent.
+/// Note before the token of a person is sent.
 const OWN_TOKEN: &str = "note: the page is read with your token of the kubeconfig, which the API server accepts too. It is sent to one \
                          process, the controller's that leads, or to --url; --service-account sends a token for the page alone.\n";
 

@@ -1,8 +1,8 @@
 //! `foretide validate`: problems of manifests, each with file, line and field.
 //!
-//! Three checks, each only if the one before passes: the validation of the API server, the translation of a spec into
+//! Three checks, each only if the previous one passes: the validation of the API server, the translation of a spec into
 //! the domain, and the parts that the controller ignores or the API server refuses in the child, with the lint of cron
-//! windows and the queries in annotations. What is refused or ignored is an error; what may be a mistake is a warning.
+//! windows and the queries in annotations. Refused or ignored parts are errors; possible mistakes are warnings.
 
 mod child;
 mod config;
@@ -43,7 +43,7 @@ use foretide_api::{
 };
 use foretide_base::error::{TEMPLATE, is_template};
 
-/// The default sync period of the controller: how long an observation of a fleet is valid.
+/// The default sync period of the controller, for which an observation of a fleet is valid.
 const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
 
 /// The kinds of Foretide, as listed in messages.
@@ -64,7 +64,7 @@ pub struct ValidateArgs {
     /// Treat warnings as errors
     #[arg(long)]
     pub strict: bool,
-    /// Which series a query in an annotation may read, as the flag of the controller
+    /// Series that a query in an annotation may read, as the flag of the controller
     #[arg(long, value_enum, value_name = "SCOPE", default_value_t = ScopeArg::Namespace)]
     pub promql_scope: ScopeArg,
     /// Output format
@@ -91,7 +91,7 @@ pub(super) enum Severity {
     Note,
 }
 
-/// Compiled rules of our kinds.
+/// Compiled rules of Foretide's kinds.
 #[derive(Debug)]
 pub(super) struct Validator<'a> {
     ehpa: Rules,
@@ -105,36 +105,36 @@ pub(super) struct Validator<'a> {
 #[derive(Debug)]
 pub(super) struct Validation {
     subject: Subject,
-    /// The autoscaler and what it asks for, if it is one that can be acted on.
+    /// The autoscaler with its spec, if it is one that can be acted on.
     pub(super) accepted: Option<Box<Accepted>>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-/// What a result is about.
+/// Subject of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Autoscaler,
     Configuration,
     Prediction,
-    /// Of this kind, which is not checked.
+    /// An object of this kind, which is not checked.
     Skipped(String),
-    /// Not known, which is an error.
+    /// An unknown object, which is an error.
     Unknown,
 }
 
 /// An autoscaler that can be acted on.
 #[derive(Debug)]
 pub(super) enum Accepted {
-    /// Of one cluster.
+    /// An autoscaler of one cluster.
     Ehpa(Box<EffectiveHorizontalPodAutoscaler>, Box<Workload>),
-    /// Of many.
+    /// An autoscaler of many clusters.
     Fdhpa(Box<FederatedHPA>, Box<FleetSpec>),
 }
 
 // === impl Accepted ===
 
 impl Accepted {
-    /// What it asks for; for a fleet, of all clusters together.
+    /// Workload of the spec; for a fleet, that of all clusters together.
     pub(super) fn workload(&self) -> &Workload {
         match self {
             Self::Ehpa(_, workload) => workload,
@@ -142,7 +142,7 @@ impl Accepted {
         }
     }
 
-    /// The object that it was read from; if it names no namespace, in the one that kubectl takes.
+    /// The object; one without a namespace is in the namespace that kubectl takes.
     fn autoscaler(&self) -> Autoscaler {
         fn in_default<K: Resource + Clone>(object: &K) -> Arc<K> {
             let mut object = object.clone();
@@ -177,7 +177,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// The result for each document of a file, where the queries in annotations may read this.
+    /// The results for the documents of a file; `scope` limits the queries in annotations.
     fn file(
         &self,
         path: &Path,
@@ -199,7 +199,8 @@ impl<'a> Validator<'a> {
         Ok(documents.iter().map(validate).collect())
     }
 
-    /// As [`Self::validate`], with the queries in annotations, which other commands check when they read by them.
+    /// Validates like [`Self::validate`], and checks the queries in annotations, which other commands check when they
+    /// use them.
     fn with_queries(&self, document: &Document, scope: ScopeArg) -> Validation {
         let mut validation = self.validate(document);
         let autoscaler = validation.accepted.as_deref().map(Accepted::autoscaler);
@@ -229,7 +230,7 @@ impl<'a> Validator<'a> {
                 return self.autoscaler(document, &self.fdhpa, |fdhpa| self.fleet(fdhpa));
             }
             DocumentKind::Tsp => (Subject::Prediction, self.prediction(document)),
-            // A command that acts on an autoscaler has no use for a configuration.
+            // Commands that act on an autoscaler have no use for a configuration.
             DocumentKind::Config => (Subject::Skipped(document.text("kind").to_owned()), vec![]),
             DocumentKind::Other { kind, note } => {
                 let note = note.map(|note| diagnostic(document.place(), Severity::Note, note));
@@ -355,14 +356,14 @@ impl Validation {
         }
     }
 
-    /// Whether nothing in it is refused or ignored.
+    /// Returns whether no part is refused or ignored.
     fn is_valid(&self) -> bool {
         let mut severities = self.diagnostics.iter().map(|found| found.severity);
         severities.all(|severity| severity != Severity::Error)
     }
 }
 
-/// Says of what is wrong on a line of a template that it is one.
+/// Explains an error on a line of a template by the template.
 fn hint_at_templates(diagnostics: &mut [Diagnostic], text: &str) {
     for found in diagnostics
         .iter_mut()
@@ -412,7 +413,7 @@ fn problems(document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
     each.collect()
 }
 
-/// Warns of the metrics of which no forecast is made until their totals are seen to divide among pods.
+/// Warns of the metrics that have no forecast until their totals are seen to divide among pods.
 fn undivided(document: &Document, workload: &Workload) -> Vec<Diagnostic> {
     let metrics = workload.metrics.iter().enumerate();
     let undivided = metrics.filter(|(_, metric)| !Division::presumed(metric).divides());
@@ -438,7 +439,7 @@ fn cron_path(spec: &EffectiveHorizontalPodAutoscalerSpec, name: &str) -> String 
     position.map_or_else(|| "spec.crons".to_owned(), |i| format!("spec.crons[{i}]"))
 }
 
-/// Whether a document is of a kind of ours.
+/// Returns whether a document is of one of Foretide's kinds.
 pub(super) fn is<K: Resource<DynamicType = ()>>(document: &Document) -> bool {
     document.text("kind") == K::kind(&()) && document.group() == K::group(&())
 }

@@ -14,10 +14,10 @@ use super::{
 };
 use foretide_base::error::chain;
 
-/// Where a page is served unless another address is named.
+/// Default address of a page.
 pub(super) const ADDRESS: &str = "127.0.0.1:8090";
 
-/// Where a page is served.
+/// Address of a page.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ListenArgs {
     /// Address of the page, on this machine; with port 0, a free one is chosen and printed
@@ -32,16 +32,16 @@ fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Runs what waits for requests and signals, until it ends.
+/// Runs a page until it ends.
 ///
 /// # Errors
-/// Its own, or this machine gives the process no means to wait.
+/// The error of the page, or this machine gives the process no means to wait.
 pub(super) fn run(
     page: impl Future<Output = Result<CommandOutput, Failure>>,
 ) -> Result<CommandOutput, Failure> {
     let runtime = Runtime::new().map_err(|error| Failure::runtime(chain(&error)))?;
     let ended = runtime.block_on(page);
-    // An experiment may be computing.
+    // An experiment may still be computing.
     runtime.shutdown_background();
     ended
 }

@@ -1,11 +1,11 @@
-//! How a process reaches the Kubernetes API: by its flags, else by what surrounds it.
+//! Access of a process to the Kubernetes API: by its flags, or else by its surroundings.
 
 use std::{env, path::PathBuf};
 
-/// How to reach the Kubernetes API.
+/// Access to the Kubernetes API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KubeAccess {
-    /// The service account of the pod that we run in.
+    /// The service account of the pod of this process.
     InCluster,
     /// A kubeconfig and optionally one of its contexts.
     Kubeconfig {
@@ -26,24 +26,24 @@ pub struct KubeArgs {
     /// Context of the kubeconfig; without it, its current context.
     #[arg(long, env = "FORETIDE_CONTEXT")]
     pub context: Option<String>,
-    /// Where this process runs.
+    /// Surroundings of this process.
     #[arg(skip = Surroundings::detect())]
     pub surroundings: Surroundings,
 }
 
-/// What a process finds where it runs.
+/// Surroundings of a process that decide on its access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Whether `$KUBECONFIG` is set.
+    /// The variable `$KUBECONFIG` is set.
     pub names_kubeconfig: bool,
-    /// Whether this is a pod of a cluster.
+    /// The process runs in a pod of a cluster.
     pub is_pod: bool,
 }
 
 // === impl KubeArgs ===
 
 impl KubeArgs {
-    /// The API server of the flags. Without any the order is that of controller-runtime: `$KUBECONFIG`, the account of
+    /// The access of the flags. Without any flag the order is that of controller-runtime: `$KUBECONFIG`, the account of
     /// the pod, `~/.kube/config`.
     #[must_use]
     pub fn access(&self) -> KubeAccess {
@@ -75,7 +75,7 @@ impl Surroundings {
         let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         Self {
             names_kubeconfig: is_set("KUBECONFIG"),
-            // The kubelet sets it in every pod.
+            // The kubelet sets this variable in every pod.
             is_pod: is_set("KUBERNETES_SERVICE_HOST"),
         }
     }

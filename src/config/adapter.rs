@@ -13,7 +13,7 @@ use foretide_api::ports::{CertificateFiles, CertificateLifetimes, UpstreamSettin
 /// Flags of `foretide adapter`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AdapterArgs {
-    /// Those that every server of metrics has.
+    /// Flags of every server of metrics.
     #[command(flatten)]
     pub server: MetricServerArgs,
     /// Address on which the APIs are served, over HTTPS.
@@ -58,7 +58,7 @@ pub struct AdapterArgs {
         requires = "upstream_ca_file"
     )]
     pub upstream_url: Option<String>,
-    /// File with the certificate authorities that sign its certificate.
+    /// File with the certificate authorities of the other adapter.
     #[arg(
         long,
         env = "FORETIDE_UPSTREAM_CA_FILE",
@@ -66,7 +66,7 @@ pub struct AdapterArgs {
         requires = "upstream_url"
     )]
     pub upstream_ca_file: Option<PathBuf>,
-    /// File with the bearer token that it is asked with, without a newline at the end. Without it, none is sent.
+    /// File with the bearer token for the other adapter, without a newline at the end. Without it, none is sent.
     #[arg(
         long,
         env = "FORETIDE_UPSTREAM_TOKEN_FILE",
@@ -85,10 +85,10 @@ pub enum MetricApiArg {
     Custom,
 }
 
-/// Everything that a running metric adapter needs to know.
+/// The complete configuration of a metric adapter.
 #[derive(Debug, Clone)]
 pub struct AdapterConfig {
-    /// How to reach the cluster.
+    /// Access to the cluster.
     pub access: KubeAccess,
     /// Namespaces whose autoscalers are read; empty means all.
     pub namespaces: Vec<String>,
@@ -98,24 +98,24 @@ pub struct AdapterConfig {
     pub probe_listen: SocketAddr,
     /// The APIs that are served, each once.
     pub apis: Vec<MetricApiArg>,
-    /// Name of the service for which they are registered.
+    /// Name of the service for which the APIs are registered.
     pub service_name: String,
-    /// Its namespace; absent means that of this pod.
+    /// Namespace of the service; absent means that of this pod.
     pub service_namespace: Option<String>,
-    /// The certificate to serve with; absent means one of our own authority.
+    /// The certificate to serve with; absent means one of the replicas' own authority.
     pub certificate: Option<CertificateFiles>,
     /// Name of the Secret of that authority.
     pub certificate_secret: String,
-    /// How long its certificates are valid.
+    /// Validity of the authority's certificates.
     pub lifetimes: CertificateLifetimes,
-    /// The adapter that has the metrics of other names.
+    /// The adapter for metrics of other names.
     pub upstream: Option<UpstreamSettings>,
 }
 
 /// A flag with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdapterConfigError {
-    /// As of every server of metrics.
+    /// An error of every server of metrics.
     #[error(transparent)]
     Server(#[from] MetricServerConfigError),
     /// The URL of the upstream adapter is not shown, because a part of it may be a password.

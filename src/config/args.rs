@@ -28,7 +28,7 @@ impl Switch for Arg {
         self.action(ArgAction::Set)
             .value_name("BOOL")
             .num_args(0..=1)
-            // Without it, the word after the flag would be taken for its value.
+            // Without this, the word after the flag would be taken for its value.
             .require_equals(true)
             .default_value("false")
             .default_missing_value("true")
@@ -48,7 +48,7 @@ pub struct ControllerArgs {
     /// The Prometheus servers of the configuration file.
     #[arg(skip)]
     pub servers: ServerSections,
-    /// How to reach the Kubernetes API.
+    /// Access to the Kubernetes API.
     #[command(flatten)]
     pub kube: KubeArgs,
     /// Namespace to watch; repeatable, or comma-separated. Without it, all namespaces.
@@ -83,7 +83,7 @@ pub struct ControllerArgs {
         value_name = "MATCHERS"
     )]
     pub prometheus_resource_matchers: Option<String>,
-    /// Which series a query in a spec may read.
+    /// Series that a query in a spec may read.
     #[arg(long, env = "FORETIDE_PROMQL_SCOPE", value_enum, default_value_t = ScopeArg::Namespace)]
     pub promql_scope: ScopeArg,
     /// Configuration file of prometheus-adapter, whose rules map a metric to the query for its history.
@@ -111,13 +111,13 @@ pub struct ControllerArgs {
     /// Address on which probes and metrics are served.
     #[arg(long, env = "FORETIDE_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     pub listen: SocketAddr,
-    /// Who may read the metrics.
+    /// Readers of the metrics.
     #[command(flatten)]
     pub metrics: MetricsArgs,
     /// Publish no metrics of single autoscalers, for thousands of them.
     #[arg(long, env = "FORETIDE_NO_OBJECT_METRICS", switch())]
     pub no_object_metrics: bool,
-    /// Memory for what the page shows of the last days, for all autoscalers together, in MiB. 0 keeps nothing.
+    /// Memory for the last days on the page, for all autoscalers together, in MiB. 0 keeps nothing.
     #[arg(
         long,
         env = "FORETIDE_PAGE_MEMORY",
@@ -145,9 +145,9 @@ pub struct ControllerArgs {
         value_delimiter = ','
     )]
     pub allow_target_kinds: Vec<String>,
-    /// How many percent more replicas the forecasts of a namespace may ask for than a plain HPA, all together, as
-    /// NAMESPACE=PERCENT, and *=PERCENT for all others; repeatable, or comma-separated. Without it, each forecast has the
-    /// quantile of its spec.
+    /// Limit on the additional replicas, compared with a plain HPA, that all forecasts of a namespace together may ask
+    /// for, in percent, as NAMESPACE=PERCENT, and *=PERCENT for all others; repeatable, or comma-separated. Without it,
+    /// each forecast has the quantile of its spec.
     #[arg(
         long,
         env = "FORETIDE_MAX_COST_PERCENT",
@@ -155,7 +155,7 @@ pub struct ControllerArgs {
         value_delimiter = ','
     )]
     pub max_cost_percent: Vec<String>,
-    /// How often every autoscaler is reconciled.
+    /// Interval at which every autoscaler is reconciled.
     #[arg(long, env = "FORETIDE_SYNC_PERIOD", value_parser = parse_duration, default_value = "15s")]
     pub sync_period: SignedDuration,
     /// Time zone of `timezone: Local`, as an IANA name. Without it, the zone of this process.
@@ -165,7 +165,7 @@ pub struct ControllerArgs {
     /// next three must equal those of the cluster's kube-controller-manager.
     #[arg(long, env = "FORETIDE_HPA_TOLERANCE", default_value_t = 0.1)]
     pub hpa_tolerance: f64,
-    /// How long the highest recommendation delays a scale-down.
+    /// Time for which the highest recommendation delays a scale-down.
     #[arg(long, env = "FORETIDE_HPA_DOWNSCALE_STABILIZATION", value_parser = parse_duration, default_value = "5m")]
     pub hpa_downscale_stabilization: SignedDuration,
     /// Period after the start of a pod in which its CPU samples may be skipped.
@@ -187,10 +187,10 @@ pub struct ControllerArgs {
     pub log_json: bool,
 }
 
-/// Flags about who may read `/metrics`.
+/// Flags about the readers of `/metrics`.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct MetricsArgs {
-    /// Whether /metrics needs a bearer token of a user who may get that path.
+    /// Require a bearer token for /metrics, of a user who may get that path.
     #[arg(long = "metrics-auth", env = "FORETIDE_METRICS_AUTH", value_enum, default_value_t = MetricsAuthArg::Auto)]
     pub auth: MetricsAuthArg,
     /// Audience for which that token must be issued. Without it, the API server's own.
@@ -221,7 +221,7 @@ pub struct MemberArgs {
         default_value = MEMBER_SECRET_KEY
     )]
     pub secret_key: String,
-    /// How long a member may be silent before it counts as lost.
+    /// Time without contact after which a member counts as lost.
     #[arg(long = "member-lost-after", env = "FORETIDE_MEMBER_LOST_AFTER", value_parser = parse_duration, default_value = "45s")]
     pub lost_after: SignedDuration,
     /// Allow members on this machine, for development.
@@ -240,18 +240,18 @@ pub struct ElectionArgs {
     #[arg(long = "leader-elect", env = "FORETIDE_LEADER_ELECT", switch())]
     pub enabled: bool,
     /// Namespace of the lease foretide. Without it, the namespace of this pod.
-    // Of its own, because the arguments of members have a field of this name too.
+    // An id of its own, because the arguments of members have a field of this name, too.
     #[arg(
         id = "leader-elect-namespace",
         long = "leader-elect-namespace",
         env = "FORETIDE_LEADER_ELECT_NAMESPACE"
     )]
     pub namespace: Option<String>,
-    /// How long a standby waits after the last renewal that it saw before it takes the lease; whole seconds. This flag
-    /// and the next two must be equal in all replicas.
+    /// Time for which a standby waits after the last renewal that it saw before it takes the lease; whole seconds. This
+    /// flag and the next two must be equal in all replicas.
     #[arg(long = "leader-elect-lease-duration", env = "FORETIDE_LEADER_ELECT_LEASE_DURATION", value_parser = parse_duration, default_value = "15s")]
     pub lease_duration: SignedDuration,
-    /// How long a leader acts without a successful renewal.
+    /// Time for which a leader acts without a successful renewal.
     #[arg(long = "leader-elect-renew-deadline", env = "FORETIDE_LEADER_ELECT_RENEW_DEADLINE", value_parser = parse_duration, default_value = "10s")]
     pub renew_deadline: SignedDuration,
     /// Time between two renewals of the lease; a standby reads it twice as often.

@@ -1,4 +1,4 @@
-//! Why a configuration cannot be used.
+//! Reasons for which a configuration cannot be used.
 
 use foretide_api::ports::ServerError;
 use foretide_api::validation::{InvalidCostLimit, InvalidTargetKind};
@@ -13,7 +13,7 @@ pub enum ConfigError {
         /// The flag.
         flag: &'static str,
     },
-    /// A duration that may be zero is below it.
+    /// A duration that may be zero is negative.
     #[error("--{flag} must not be negative, for example 5m")]
     Negative {
         /// The flag.
@@ -32,13 +32,13 @@ pub enum ConfigError {
         "--prometheus-adapter-configmap expects NAMESPACE/NAME or NAMESPACE/NAME/KEY, got {value:?}"
     )]
     ConfigMap {
-        /// What was given.
+        /// Given value.
         value: String,
     },
     /// The label of the members' Secrets cannot be used.
     #[error("--member-secret-label expects KEY=VALUE or KEY, got {value:?}")]
     MemberLabel {
-        /// What was given.
+        /// Given value.
         value: String,
     },
     /// A kind of targets cannot be read.
@@ -59,7 +59,7 @@ pub enum ConfigError {
          time of one write, and longer than 1.2 times that period, for example 10s and 2s"
     )]
     RenewDeadline,
-    /// It is not known where the lease is.
+    /// The namespace of the lease is unknown.
     #[error(
         "--leader-elect outside a pod needs --leader-elect-namespace, for example foretide-system"
     )]
@@ -69,15 +69,15 @@ pub enum ConfigError {
     Section {
         /// Path of the field, such as `prometheus.basicAuth`.
         field: String,
-        /// What is expected.
+        /// Expected value.
         message: String,
     },
     /// A Prometheus server cannot be used.
     #[error("{origin}: {problem}")]
     Server {
-        /// The field or the flag that gives its URL.
+        /// The field or the flag with the URL.
         origin: String,
-        /// Why not.
+        /// Problem of the server.
         problem: ServerError,
     },
     /// An endpoint has no name; it is not shown, because it may be a part of a URL with a password.
@@ -86,7 +86,7 @@ pub enum ConfigError {
     /// Two endpoints have one name.
     #[error("--prometheus-endpoint expects each name once, got {name} twice")]
     EndpointTwice {
-        /// Which one.
+        /// Name of both.
         name: String,
     },
     /// A label that no series can have.
@@ -94,7 +94,7 @@ pub enum ConfigError {
         "--prometheus-cluster-label expects the name of a label such as cluster, other than a namespace's, got {value:?}"
     )]
     ClusterLabel {
-        /// What was given.
+        /// Given value.
         value: String,
     },
 }

@@ -36,7 +36,7 @@ use super::{
 };
 use foretide_base::error::yaml;
 
-/// The flags that are not fields: where the file and the cluster are, and those with sections of their own.
+/// The flags that are no fields: the paths of the file and the cluster, and those with sections of their own.
 const FLAGS_WITHOUT_FIELD: [&str; 5] = [
     "config",
     "kubeconfig",
@@ -51,7 +51,7 @@ const SECTIONS: [&str; 2] = ["prometheus", "prometheusEndpoints"];
 /// The flags whose values are files.
 const FLAGS_WITH_FILES: [&str; 1] = ["prometheus-adapter-config"];
 
-/// What a configuration file says.
+/// Content of a configuration file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigFile {
     /// The values of flags, by the name of the flag.
@@ -59,26 +59,26 @@ pub struct ConfigFile {
     servers: ServerSections,
 }
 
-/// Why a configuration file cannot be used.
+/// Reason for which a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the configuration file {}", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         #[source]
         source: std::io::Error,
     },
-    /// It is not a configuration.
+    /// The file is no configuration.
     #[error("{}{}: {message}", path.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
     Content {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// On which line, if that is known.
+        /// Line of the error, if it is known.
         line: Option<u64>,
-        /// What is expected.
+        /// Expected content.
         message: String,
     },
     /// The command line cannot be parsed.
@@ -91,13 +91,13 @@ pub enum FileError {
 impl ConfigFile {
     /// The version of this format.
     pub const API_VERSION: &str = "foretide.io/v1alpha1";
-    /// Its kind.
+    /// The kind of this format.
     pub const KIND: &str = "ControllerConfig";
 
     /// Reads a file. Relative paths in it start at its folder.
     ///
     /// # Errors
-    /// It cannot be read, or is not a configuration.
+    /// The file cannot be read, or is no configuration.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path).map_err(|source| FileError::Read {
             path: path.to_owned(),
@@ -147,7 +147,7 @@ impl ConfigFile {
         command: Command,
         args: &[OsString],
     ) -> Result<ControllerArgs, FileError> {
-        // Without the file, to know what the flags and the environment give.
+        // A first pass without the file finds the values of flags and environment.
         let given = command.clone().try_get_matches_from(args)?;
         let fill = |command: Command, (flag, values): (&String, &Vec<String>)| {
             if conflicts_with_given(&command, flag, &given) {
@@ -176,7 +176,8 @@ impl ConfigFile {
         self.config_with(&[])
     }
 
-    /// As [`config`](Self::config), with flags that beat the file, for commands that read what the controller reads.
+    /// The configuration of this file with flags that beat the file, for commands that read the same sources as the
+    /// controller.
     ///
     /// # Errors
     /// As [`config`](Self::config).
@@ -191,18 +192,18 @@ impl ConfigFile {
             field: "file".to_owned(),
             message: error.to_string(),
         })?;
-        // Wherever it is read here, it is the file of a pod.
+        // The file is meant for a pod, no matter where it is read.
         args.kube.surroundings = Surroundings::POD;
         Config::try_from(args)
     }
 
-    /// Whether a configuration can have a field of this name.
+    /// Returns whether a configuration can have a field of this name.
     #[must_use]
     pub fn has_field(name: &str) -> bool {
         SECTIONS.contains(&name) || fields(&command()).any(|(flag, _)| field_of(flag) == name)
     }
 
-    /// The files with credentials that it names.
+    /// The files with credentials that the configuration names.
     #[must_use]
     pub fn credential_files(&self) -> Vec<PathBuf> {
         let mut servers = self.servers.clone();
@@ -211,7 +212,7 @@ impl ConfigFile {
 }
 
 impl ControllerArgs {
-    /// These arguments of the process, with the values of its configuration file, if it has one.
+    /// Returns the arguments of the process completed by the values of its configuration file, if it has one.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -219,7 +220,7 @@ impl ControllerArgs {
         let Some(path) = &self.config else {
             return Ok(self);
         };
-        // The subcommand stands for the program.
+        // The subcommand takes the place of the program.
         let args: Vec<OsString> = std::env::args_os().skip(1).collect();
         ConfigFile::read(path)?.complete(&args)
     }
@@ -234,7 +235,7 @@ fn without_environment(command: Command) -> Command {
     command.mut_args(|arg| arg.env(None::<&str>))
 }
 
-/// Whether a flag that excludes this one is given: it beats the file too.
+/// Returns whether a flag that excludes this one is given: it beats the file, too.
 fn conflicts_with_given(command: &Command, flag: &str, given: &ArgMatches) -> bool {
     let arg = command
         .get_arguments()
@@ -270,7 +271,7 @@ fn fields(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
     named.filter(|(flag, _)| !FLAGS_WITHOUT_FIELD.contains(flag))
 }
 
-/// What is wrong with a value, if something is, as the parser of the flag says it.
+/// The problem of a value, if there is one, in the words of the flag's parser.
 fn invalid_value(command: &Command, flag: &str, values: &[String]) -> Option<String> {
     let flags = values.iter().map(|value| format!("--{flag}={value}"));
     let words = std::iter::once("foretide".to_owned()).chain(flags);
@@ -283,8 +284,7 @@ fn invalid_value(command: &Command, flag: &str, values: &[String]) -> Option<Str
     Some(lines.collect::<Vec<_>>().join(" "))
 }
 
-/// A document, and the first field in it that is wrong. Errors of serde do not know where they are, so they are kept
-/// with their lines.
+/// A document, or its first invalid field. Errors of serde have no place, so they are kept with their lines.
 struct Document(Result<ConfigFile, Problem>);
 
 /// The value of a field.
@@ -293,7 +293,7 @@ struct FlagValues {
     values: Vec<String>,
 }
 
-/// What is wrong, and on which line.
+/// The problem of a field, with its line.
 struct Problem {
     line: u64,
     message: String,
@@ -338,7 +338,7 @@ impl<'de> Visitor<'de> for FileVisitor {
             }
         }
         let wanted = [ConfigFile::API_VERSION, ConfigFile::KIND].map(|text| Some(text.to_owned()));
-        // The chart writes both; a file without either can be nothing else here.
+        // The chart writes both; a file without both can be nothing else here.
         if identity != wanted && identity != [None, None] {
             return Err(M::Error::custom(format!(
                 "expected apiVersion: {} and kind: {}",
@@ -350,7 +350,7 @@ impl<'de> Visitor<'de> for FileVisitor {
     }
 }
 
-/// Reads the rest of a document that is wrong.
+/// Reads the rest of an invalid document.
 fn drain<'de, M: MapAccess<'de>>(mut map: M, problem: Problem) -> Result<Document, M::Error> {
     while map.next_entry::<String, IgnoredAny>()?.is_some() {}
     Ok(Document(Err(problem)))
@@ -359,7 +359,7 @@ fn drain<'de, M: MapAccess<'de>>(mut map: M, problem: Problem) -> Result<Documen
 // === impl FileVisitor ===
 
 impl FileVisitor {
-    /// The flag of a field, and its values; or what is wrong with them.
+    /// The flag of a field, with its values; or their problem.
     fn flag<'de, M: MapAccess<'de>>(
         &self,
         field: &str,

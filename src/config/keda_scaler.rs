@@ -14,7 +14,7 @@ use foretide_api::ports::{
 /// Flags of `foretide keda-scaler`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
 pub struct KedaScalerArgs {
-    /// Those that every server of metrics has.
+    /// Flags of every server of metrics.
     #[command(flatten)]
     pub server: MetricServerArgs,
     /// Address on which KEDA is answered, over gRPC with TLS.
@@ -52,10 +52,10 @@ pub struct KedaScalerArgs {
     pub insecure: bool,
 }
 
-/// Everything that a running KEDA scaler needs to know.
+/// The complete configuration of a KEDA scaler.
 #[derive(Debug, Clone)]
 pub struct KedaScalerConfig {
-    /// How to reach the cluster.
+    /// Access to the cluster.
     pub access: KubeAccess,
     /// Namespaces whose autoscalers are read; empty means all.
     pub namespaces: Vec<String>,
@@ -63,31 +63,31 @@ pub struct KedaScalerConfig {
     pub listen: SocketAddr,
     /// Address of the probes.
     pub probe_listen: SocketAddr,
-    /// How its connections are encrypted; absent means not at all.
+    /// Encryption of the connections; absent means none.
     pub tls: Option<KedaScalerTls>,
 }
 
-/// How the connections of the gRPC service are encrypted.
+/// Encryption of the gRPC service's connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KedaScalerTls {
-    /// The certificate to serve with; absent means one of our own authority.
+    /// The certificate to serve with; absent means one of the replicas' own authority.
     pub certificate: Option<CertificateFiles>,
     /// Name of the Secret of that authority.
     pub certificate_secret: String,
-    /// Name of the service that its certificates are for.
+    /// Name of the service that the authority's certificates are for.
     pub service_name: String,
     /// Namespace of the service; absent means that of this pod.
     pub service_namespace: Option<String>,
-    /// How long its certificates are valid.
+    /// Validity of the authority's certificates.
     pub lifetimes: CertificateLifetimes,
-    /// Which client certificates are accepted.
+    /// Accepted client certificates.
     pub clients: ClientCertificates,
 }
 
 /// A flag with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KedaScalerConfigError {
-    /// As of every server of metrics.
+    /// An error of every server of metrics.
     #[error(transparent)]
     Server(#[from] MetricServerConfigError),
     /// TLS is switched off and configured.
@@ -96,7 +96,7 @@ pub enum KedaScalerConfigError {
         /// The other flag.
         flag: &'static str,
     },
-    /// Nothing says who may ask.
+    /// No flag restricts the clients.
     #[error(
         "--listen={listen} is open to others: expected --client-ca-file, so that KEDA shows a certificate, or \
          --allow-any-client if a network policy lets only KEDA in"
@@ -115,7 +115,7 @@ pub enum KedaScalerConfigError {
 // === impl KedaScalerTls ===
 
 impl KedaScalerTls {
-    /// Where the certificate comes from, for a pod in the namespace `own`.
+    /// Source of the certificate, for a pod in the namespace `own`.
     #[must_use]
     pub fn source(&self, own: &str) -> CertificateSource {
         if let Some(files) = &self.certificate {
@@ -158,7 +158,7 @@ fn tls(args: KedaScalerArgs) -> Result<Option<KedaScalerTls>, KedaScalerConfigEr
         return Err(KedaScalerConfigError::Insecure { flag });
     }
     let service_namespace = match args.server.service_namespace() {
-        // Nothing is kept there.
+        // The namespace matters only for the Secret.
         Err(_) if certificate.is_some() => None,
         namespace => namespace?,
     };
@@ -177,7 +177,7 @@ fn tls(args: KedaScalerArgs) -> Result<Option<KedaScalerTls>, KedaScalerConfigEr
     }))
 }
 
-/// Who is answered at this address. On loopback, who is on this machine is known well enough.
+/// Accepted clients at this address. On loopback, no certificate is needed: only this machine reaches it.
 fn clients(
     listen: SocketAddr,
     authorities: Option<PathBuf>,

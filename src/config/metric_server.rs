@@ -1,4 +1,4 @@
-//! What the flags of `foretide adapter` and `foretide keda-scaler` have in common.
+//! The common flags of `foretide adapter` and `foretide keda-scaler`.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -8,7 +8,7 @@ use foretide_api::ports::CertificateFiles;
 /// Flags of both servers; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
 pub struct MetricServerArgs {
-    /// How to reach the Kubernetes API.
+    /// Access to the Kubernetes API.
     #[command(flatten)]
     pub kube: KubeArgs,
     /// Namespace whose autoscalers are read; repeatable, or comma-separated. Without it, all namespaces.
@@ -57,7 +57,7 @@ pub struct MetricServerArgs {
 /// A flag of a server with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetricServerConfigError {
-    /// It is not known which namespace the service is in.
+    /// The namespace of the service is unknown.
     #[error(
         "--service-namespace is required with a kubeconfig, for example foretide-system: outside a pod the namespace of \
          the service and of its Secret is not known"
@@ -68,7 +68,7 @@ pub enum MetricServerConfigError {
     Empty {
         /// The flag.
         flag: &'static str,
-        /// Its default.
+        /// Default of the flag.
         example: &'static str,
     },
 }
@@ -84,7 +84,7 @@ impl MetricServerArgs {
         distinct(self.namespaces.clone())
     }
 
-    /// The certificate of the flags; absent means one of our own authority.
+    /// The certificate of the flags; absent means one of the replicas' own authority.
     pub(super) fn certificate(&self) -> Option<CertificateFiles> {
         let files = self.tls_cert_file.clone().zip(self.tls_key_file.clone());
         files.map(|(certificate, key)| CertificateFiles { certificate, key })
@@ -93,7 +93,7 @@ impl MetricServerArgs {
     /// The namespace of the service; absent means that of this pod.
     ///
     /// # Errors
-    /// When this may not be a pod.
+    /// The process may run outside of a pod.
     pub(super) fn service_namespace(&self) -> Result<Option<String>, MetricServerConfigError> {
         let namespace = named(self.service_namespace.clone());
         if self.access() != KubeAccess::InCluster && namespace.is_none() {

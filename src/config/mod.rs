@@ -1,17 +1,17 @@
 //! Flags, environment and configuration file of `foretide controller`, and the validated configuration they become;
-//! beside them those of `foretide adapter` and `foretide keda-scaler`.
+//! besides, those of `foretide adapter` and `foretide keda-scaler`.
 //!
 //! It opens no connections and reads only the configuration file: a [`Config`] is a value that `app::run` receives.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `access` | how the Kubernetes API is reached |
+//! | `access` | access to the Kubernetes API |
 //! | `args` | flags and environment |
 //! | `adapter` | flags, environment and configuration of the metric adapter |
-//! | `keda_scaler` | those of the KEDA scaler |
-//! | `metric_server` | what the flags of these two have in common |
+//! | `keda_scaler` | flags, environment and configuration of the KEDA scaler |
+//! | `metric_server` | common flags of the metric adapter and the KEDA scaler |
 //! | `file`, `servers` | the configuration file; its sections about Prometheus servers |
-//! | `error` | why a configuration cannot be used |
+//! | `error` | reasons for which a configuration cannot be used |
 
 mod access;
 mod adapter;
@@ -53,47 +53,47 @@ use foretide_api::ports::HistoryServer;
 use foretide_api::validation::{CostLimits, TargetKind, TargetRules};
 use foretide_base::leadership::{Timing, WRITE_TIME};
 
-/// Who may read `/metrics`.
+/// Readers of `/metrics`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetricsAuth {
     /// Every client that reaches the port.
     Open,
     /// The bearer of a token of a user who may get that path.
     Token {
-        /// For whom the token must be issued; absent for the API server itself.
+        /// Audience of the token; absent for the API server itself.
         audience: Option<String>,
     },
 }
 
-/// Where the rules of prometheus-adapter are.
+/// Source of the rules of prometheus-adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdapterConfigSource {
     /// A file.
     File(PathBuf),
     /// A key of a `ConfigMap`.
     ConfigMap {
-        /// Its namespace.
+        /// Namespace of the `ConfigMap`.
         namespace: String,
-        /// Its name.
+        /// Name of the `ConfigMap`.
         name: String,
         /// The key that holds the text.
         key: String,
     },
 }
 
-/// How a leader is elected.
+/// Settings of the leader election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Election {
     /// Namespace of the lease; absent means that of this pod.
     pub namespace: Option<String>,
-    /// Its durations.
+    /// Durations of the lease.
     pub timing: Timing,
 }
 
-/// Everything that a running controller needs to know.
+/// The complete configuration of a controller.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// How to reach the cluster.
+    /// Access to the cluster.
     pub access: KubeAccess,
     /// Namespaces to watch; empty means all.
     pub namespaces: Vec<String>,
@@ -105,25 +105,25 @@ pub struct Config {
     pub cluster_label: String,
     /// Matchers of the series of cpu and memory usage, as `PromQL` writes them.
     pub resource_matchers: Option<String>,
-    /// What free-form queries may read.
+    /// Series that free-form queries may read.
     pub promql_scope: ScopeArg,
-    /// Where the rules of prometheus-adapter are, if they are used.
+    /// Source of the rules of prometheus-adapter, if they are used.
     pub adapter_config: Option<AdapterConfigSource>,
-    /// Where member clusters are found, and how they are treated.
+    /// Source of the member clusters, and settings for them.
     pub members: MemberArgs,
-    /// How a leader is elected; absent if this is the only replica.
+    /// Settings of the leader election; absent if this is the only replica.
     pub election: Option<Election>,
     /// Address of the HTTP port.
     pub listen: SocketAddr,
-    /// Who may read its metrics.
+    /// Readers of the metrics.
     pub metrics_auth: MetricsAuth,
-    /// Whether single autoscalers have metrics.
+    /// Publishes metrics of single autoscalers.
     pub object_metrics: bool,
-    /// What the page keeps of the last days, in bytes.
+    /// Memory for the last days on the page, in bytes.
     pub page_memory: usize,
-    /// Which targets are scaled. In a cluster, the controller denies its own namespace too.
+    /// Rules of the targets. In a cluster, the controller denies its own namespace, too.
     pub targets: TargetRules,
-    /// What the forecasts of a namespace may cost together.
+    /// Limits on the costs of the forecasts in each namespace together.
     pub cost_limits: CostLimits,
     /// Time between two decisions about one object.
     pub sync_period: SignedDuration,
@@ -212,7 +212,7 @@ impl TryFrom<ControllerArgs> for Config {
     }
 }
 
-/// Whether a text is a label that the Secrets of members may have: `KEY=VALUE`, or `KEY`.
+/// Returns whether a text is a label that the Secrets of members may have: `KEY=VALUE`, or `KEY`.
 pub(crate) fn is_member_label(text: &str) -> bool {
     let plain = |part: &str, more: &[u8]| {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
@@ -249,7 +249,7 @@ fn metrics_auth(args: MetricsArgs, listen: SocketAddr) -> MetricsAuth {
     }
 }
 
-/// The same conditions as in client-go, and time for a write before a leader must renew.
+/// Checks the same conditions as client-go, and that a leader has time for a write before it must renew.
 fn election(args: ElectionArgs, in_cluster: bool) -> Result<Option<Election>, ConfigError> {
     let span = |flag, span| Ok(positive(flag, span)?.unsigned_abs());
     let timing = Timing {
@@ -295,7 +295,7 @@ fn not_negative(flag: &'static str, span: SignedDuration) -> Result<SignedDurati
         .ok_or(ConfigError::Negative { flag })
 }
 
-/// Each namespace once, in order; an empty one, as an empty variable gives it, is none.
+/// Each namespace once, in order; empty names, as an empty variable gives them, are left out.
 fn distinct(namespaces: Vec<String>) -> Vec<String> {
     let named = namespaces.into_iter().filter(|name| !name.is_empty());
     let distinct: BTreeSet<String> = named.collect();
@@ -309,7 +309,7 @@ fn target_kinds(values: Vec<String>) -> Result<BTreeSet<TargetKind>, ConfigError
         .map_err(ConfigError::TargetKind)
 }
 
-/// An empty value, as an empty variable gives it, is none.
+/// The limits; empty values, as an empty variable gives them, are left out.
 fn cost_limits(values: Vec<String>) -> Result<CostLimits, ConfigError> {
     let given = values.into_iter().filter(|value| !value.is_empty());
     CostLimits::parse(given).map_err(ConfigError::CostLimit)

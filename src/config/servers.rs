@@ -30,7 +30,7 @@ pub struct ServerSections {
     pub(super) named: BTreeMap<String, ServerSection>,
 }
 
-/// How to reach one server.
+/// Address of one server, and credentials for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ServerSection {
@@ -78,8 +78,8 @@ pub(super) struct Servers {
 // === impl ServerSections ===
 
 impl ServerSections {
-    /// The servers, where URLs of flags or of the environment beat those of the file. A name that is only in one of
-    /// them counts too.
+    /// The servers, where URLs of flags or of the environment beat those of the file. Names in only one of them count,
+    /// too.
     ///
     /// # Errors
     /// The first URL or section that cannot be used.
@@ -237,7 +237,7 @@ fn one_of(value: Option<&String>, file: Option<&PathBuf>) -> Option<Setting> {
     }
 }
 
-/// A server; `origin` is the field or the flag that gives its URL.
+/// Makes a server; `origin` is the field or the flag with the URL.
 fn server(
     origin: String,
     url: &str,
@@ -246,7 +246,7 @@ fn server(
     HistoryServer::new(url, credentials).map_err(|problem| ConfigError::Server { origin, problem })
 }
 
-/// The flag that gives the URL of an endpoint.
+/// The flag with the URL of an endpoint.
 fn flag_of(name: &str) -> String {
     format!("--prometheus-endpoint {name}=URL")
 }
@@ -266,7 +266,7 @@ fn section(field: &str, message: &str) -> ConfigError {
 fn flag_urls(values: Vec<String>) -> Result<BTreeMap<String, String>, ConfigError> {
     let mut urls = BTreeMap::new();
     for value in values.into_iter().filter(|value| !value.is_empty()) {
-        // What has no name may be a part of a URL, and so of a password.
+        // A value without a name is not shown: it may be a part of a URL, and so of a password.
         let (name, url) = value
             .split_once('=')
             .map(|(name, url)| (name.trim(), url))

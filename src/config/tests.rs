@@ -17,7 +17,7 @@ fn config(flags: &[&str]) -> Result<Config, ConfigError> {
     Config::try_from(program.args)
 }
 
-/// The arguments of a command line, without the environment; or why there are none.
+/// The arguments of a command line, without the environment; or the error message.
 pub(super) fn arguments<A: clap::Args>(line: &str) -> Result<A, String> {
     let command = A::augment_args(clap::Command::new("foretide"));
     let command = command.mut_args(|arg| arg.env(None::<&str>));
@@ -456,7 +456,7 @@ fn a_flag_replaces_the_address_of_a_server_and_adds_servers() {
     assert_eq!(all, [east, server("https://w", credentials_of_west())]);
 }
 
-/// A section, and what is wrong with it.
+/// Unusable sections, each with its error.
 const UNUSABLE: [[&str; 2]; 15] = [
     [
         "prometheus: {url: 'http://p', bearerTokenFile: t}",

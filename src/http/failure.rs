@@ -7,12 +7,12 @@ use axum::{
 };
 use serde_json::json;
 
-/// Why a request has no answer.
+/// Refusal of a request to an aggregated API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) code: StatusCode,
     pub(super) message: String,
-    /// Whether the client may try again in a second.
+    /// The client may try again in a second.
     may_retry: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Servers of the optional processes and the page, as routers.
+//! The HTTP services of all processes: functions that return a router, so that tests need no socket, and the servers of
+//! connections, plain (`serve`) and TLS (`tls`).
 //!
 //! | process | router |
 //! |---|---|

@@ -16,7 +16,7 @@ use serde::{
     de::{Error as _, IntoDeserializer as _, value},
 };
 
-/// What an autoscaler's state comes to, worst first.
+/// State of an autoscaler, worst first.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -24,7 +24,7 @@ use serde::{
 pub enum Word {
     /// Fewer replicas serve than its demand needs now.
     Short,
-    /// It cannot act: `Ready` is False for another reason than a conflict.
+    /// Unable to act: `Ready` is False for another reason than a conflict.
     Unready,
     /// Another autoscaler or writer sets the same replicas.
     Conflict,
@@ -32,11 +32,11 @@ pub enum Word {
     Capped,
     /// A forecast or a cron is configured and not used, or a metric cannot be read.
     Untrusted,
-    /// None of these.
+    /// No problem.
     Fine,
 }
 
-/// Which autoscaler: the plural name of its resource, and its name.
+/// Identity of an autoscaler: the plural name of its resource, its namespace and its name.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -44,9 +44,9 @@ pub enum Word {
 pub struct ObjectKey {
     /// `effectivehorizontalpodautoscalers` or `federatedhpas`.
     pub resource: String,
-    /// Its namespace.
+    /// Namespace of the autoscaler.
     pub namespace: String,
-    /// Its name.
+    /// Name of the autoscaler.
     pub name: String,
 }
 
@@ -58,13 +58,13 @@ pub struct Overview {
     pub version: String,
     /// The time of the process; in a demo that of the simulation.
     pub now: String,
-    /// How many seconds of it pass per second: 1, or more in a demo.
+    /// Seconds of `now` that pass per second of real time: 1, or more in a demo.
     pub speed: f64,
     /// `cluster` or `demo`.
     pub source: String,
-    /// Whether this process leads. A standby decides nothing, so its page is empty.
+    /// True if this process leads. A standby decides nothing, so its page is empty.
     pub leads: bool,
-    /// Who leads, as the lease names it.
+    /// Identity of the leader, as the lease names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
     /// The name of the reader; absent where no token is asked for.
@@ -73,15 +73,15 @@ pub struct Overview {
     /// The namespaces that the reader may see; absent if all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<Vec<String>>,
-    /// How many more namespaces nobody could ask about whether the reader may see them; absent if none.
+    /// Number of further namespaces for which the rights of the reader could not be reviewed; absent if none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreviewed_namespaces: Option<usize>,
-    /// Whether the Lab can be used here: it computes beside the reader, never in the controller.
+    /// True if the Lab can be used here: it computes beside the reader, never in the controller.
     pub lab: bool,
     /// The oldest minute that is kept of any autoscaler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded_since: Option<String>,
-    /// Why nothing older is kept, in words.
+    /// Reason in words for which nothing older is kept.
     pub memory: String,
 }
 
@@ -89,17 +89,17 @@ pub struct Overview {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetView {
-    /// When it was rendered.
+    /// Time of the answer.
     pub now: String,
-    /// How many the reader may see, by word; before `word` and after `search`.
+    /// Number of autoscalers that the reader may see, by word; before `word` and after `search`.
     pub counts: std::collections::BTreeMap<Word, usize>,
-    /// Sum of the current replicas of those.
+    /// Sum of the current replicas of the counted autoscalers.
     pub current: i64,
-    /// Sum of their desired replicas.
+    /// Sum of the desired replicas of the counted autoscalers.
     pub desired: i64,
-    /// How many match `word` and `search`.
+    /// Number of autoscalers that match `word` and `search`.
     pub matching: usize,
-    /// From `offset`, at most `limit`.
+    /// Rows from `offset` on, at most `limit`.
     pub rows: Vec<FleetRow>,
 }
 
@@ -107,12 +107,12 @@ pub struct FleetView {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetRow {
-    /// Which one.
+    /// Identity of the autoscaler.
     #[serde(flatten)]
     pub key: ObjectKey,
-    /// Its state.
+    /// State of the autoscaler.
     pub word: Word,
-    /// Why, in one sentence: of a problem its message, else that of the decision.
+    /// Reason in one sentence: the message of a problem, else that of the decision.
     pub sentence: String,
     /// `Deployment web`.
     pub target: String,
@@ -137,20 +137,20 @@ pub struct FleetRow {
     /// The last hours, and the hours ahead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sparkline: Option<Sparkline>,
-    /// When it was decided last.
+    /// Time of the last decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<String>,
 }
 
-/// When a cron window opens or closes next.
+/// The next opening or closing of a cron window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NextWindow {
-    /// Its name.
+    /// Name of the cron.
     pub name: String,
-    /// Whether it opens; else it closes.
+    /// True if the window opens, false if it closes.
     pub opens: bool,
-    /// When.
+    /// Time of the opening or closing.
     pub at: String,
 }
 
@@ -170,16 +170,16 @@ pub struct Sparkline {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoscalerView {
-    /// When it was rendered.
+    /// Time of the answer.
     pub now: String,
-    /// The same as in the fleet.
+    /// Row of the autoscaler in the fleet.
     pub row: FleetRow,
     /// The mode in force.
     pub mode: Mode,
     /// `status.decision` as it is reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionStatus>,
-    /// The numbers of that decision as people write them, by source and name of the proposal: `0.54 cores of 0.4`.
+    /// The numbers of `decision` as people write them, by source and name of the proposal: `0.54 cores of 0.4`.
     pub amounts: Vec<ProposalAmount>,
     /// `status.conditions`, those with a problem first.
     pub conditions: Vec<ConditionView>,
@@ -214,26 +214,26 @@ pub struct ProposalAmount {
     /// The peak about when a replica added now is ready, of a forecast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raise: Option<String>,
-    /// The peak until then, of a forecast.
+    /// The peak until a replica added now is ready, of a forecast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
 }
 
-/// A condition, and what to do about it.
+/// A condition and its remedy.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionView {
-    /// As in the status.
+    /// Condition of the status.
     #[serde(flatten)]
     pub condition: Condition,
-    /// Whether it is as it should be.
+    /// True if the condition is as it should be.
     pub healthy: bool,
-    /// What to do, to copy.
+    /// Advice to copy, if there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<Remedy>,
 }
 
-/// What to do about a condition.
+/// Advice on a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Remedy {
@@ -248,9 +248,9 @@ pub struct Remedy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
-    /// Its first second.
+    /// First second.
     pub from: i64,
-    /// Its end.
+    /// End.
     pub until: i64,
 }
 
@@ -266,9 +266,9 @@ pub struct HistoryView {
     pub step_seconds: i64,
     /// Replicas that the demand of the minute needs at the target, before rounding.
     pub needed: Vec<Option<f32>>,
-    /// What was expected of that a lead time before.
+    /// Replicas that were expected to be needed, by the forecast of a lead time before.
     pub expected: Vec<Option<f32>>,
-    /// The upper end of that expectation: the quantile in use.
+    /// Upper end of the expectation: the quantile in use.
     pub expected_upper: Vec<Option<f32>>,
     /// Replicas of the target.
     pub current: Vec<Option<u32>>,
@@ -280,7 +280,7 @@ pub struct HistoryView {
     pub forecast: Vec<Option<u32>>,
     /// Highest proposal of cron windows.
     pub cron: Vec<Option<u32>>,
-    /// `decision.maximum`: the highest of these.
+    /// `decision.maximum`: the highest proposal.
     pub highest: Vec<Option<u32>>,
     /// `decision.stabilized`.
     pub stabilized: Vec<Option<u32>>,
@@ -303,7 +303,7 @@ pub struct HistoryView {
     pub sentences: Vec<Sentence>,
     /// Cron windows that were or will be open in the span, at most the first 500.
     pub windows: Vec<WindowSpan>,
-    /// Whether there are more.
+    /// True if there are more windows.
     pub windows_truncated: bool,
 }
 
@@ -315,7 +315,7 @@ pub struct DemandColumn {
     pub metric: String,
     /// `cores`, `bytes` or empty.
     pub unit: String,
-    /// Per minute.
+    /// Demand of each minute.
     pub values: Vec<Option<f32>>,
 }
 
@@ -323,7 +323,7 @@ pub struct DemandColumn {
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ahead {
-    /// In seconds since 1970.
+    /// Instants, in seconds since 1970.
     pub times: Vec<i64>,
     /// Expected.
     pub expected: Vec<f32>,
@@ -331,7 +331,7 @@ pub struct Ahead {
     pub upper: Vec<Option<f32>>,
 }
 
-/// Why there were as many replicas as there were.
+/// Reason for the number of replicas from an instant on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sentence {
@@ -340,7 +340,7 @@ pub struct Sentence {
     /// The source of the highest proposal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub winner: Option<String>,
-    /// What limited it, as in `decision.limit`.
+    /// Reason for which a limit changed the result, as in `decision.limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// The decision's message.
@@ -356,9 +356,9 @@ pub struct WindowSpan {
     /// In seconds since 1970.
     #[serde(flatten)]
     pub span: Span,
-    /// Its replicas.
+    /// Replicas of the cron.
     pub replicas: u32,
-    /// The zone that its times are written in.
+    /// The zone in which the times of the cron are written.
     pub zone: String,
 }
 
@@ -366,22 +366,23 @@ pub struct WindowSpan {
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Worth {
-    /// How many autoscalers are counted.
+    /// Number of autoscalers that are counted.
     pub autoscalers: usize,
-    /// How many are not: too little is recorded, or Foretide does not scale them (Preview, a conflict).
+    /// Number of autoscalers that are not counted: too little is recorded, or Foretide does not scale them (Preview, a
+    /// conflict).
     pub left_out: usize,
-    /// What was recorded: from, until.
+    /// Recorded span: from, until.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub span: Option<Span>,
-    /// As it was, in the minutes in which Foretide scaled the workload.
+    /// Actual result, in the minutes in which Foretide scaled the workload.
     pub actual: WorthScore,
     /// A plain HPA on the same demand.
     pub plain: WorthScore,
     /// One sentence; it may say that a plain HPA is enough.
     pub verdict: String,
-    /// What is assumed.
+    /// Assumptions of the comparison.
     pub assumptions: Vec<String>,
-    /// When it was computed; of a sum, when the oldest part of it was.
+    /// Time of the computation; of a sum, that of its oldest part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub computed: Option<String>,
     /// In `GET api/v1/worth` each autoscaler, most short minutes first, at most 200.
@@ -389,19 +390,19 @@ pub struct Worth {
     pub each: Vec<WorthOf>,
 }
 
-/// What Foretide was worth for one autoscaler among all.
+/// Benefit of Foretide for one autoscaler among all.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorthOf {
-    /// Which one.
+    /// Identity of the autoscaler.
     pub autoscaler: ObjectKey,
-    /// What was recorded: from, until.
+    /// Recorded span: from, until.
     pub span: Span,
-    /// As in [`Worth`].
+    /// Actual result, as in [`Worth`].
     pub actual: WorthScore,
-    /// As in [`Worth`].
+    /// Result of a plain HPA, as in [`Worth`].
     pub plain: WorthScore,
-    /// As in [`Worth`].
+    /// Verdict in one sentence, as in [`Worth`].
     pub verdict: String,
 }
 
@@ -429,7 +430,7 @@ pub struct CalendarView {
     pub zone: String,
     /// Openings in the order of time, at most a thousand.
     pub windows: Vec<CalendarWindow>,
-    /// Whether there are more; then those that ended before now are left out first.
+    /// True if there are more; those that ended before now are left out first.
     pub truncated: bool,
     /// Clock changes of the windows' zones in the span.
     pub clock_changes: Vec<ClockChange>,
@@ -437,11 +438,11 @@ pub struct CalendarView {
     pub svg: String,
 }
 
-/// An opening, and of which autoscaler.
+/// An opening of a window of an autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CalendarWindow {
-    /// Which autoscaler.
+    /// Identity of the autoscaler.
     pub autoscaler: ObjectKey,
     /// The opening.
     #[serde(flatten)]
@@ -452,9 +453,9 @@ pub struct CalendarWindow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClockChange {
-    /// When, in seconds since 1970.
+    /// Time of the change, in seconds since 1970.
     pub at: i64,
-    /// Where.
+    /// Zone of the change.
     pub zone: String,
     /// By how many seconds the clock goes forward; negative for back.
     pub forward: i32,
@@ -472,15 +473,15 @@ pub struct ClustersView {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterView {
-    /// Its name.
+    /// Name of the member.
     pub name: String,
-    /// Whether it answers; absent where that is not known.
+    /// True if the member answers; absent if that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// For how many seconds it has not answered.
+    /// Seconds for which the member has not answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_seconds: Option<f64>,
-    /// Its share of each fleet: budget, floor, capacity, ready, pending, what moved and why.
+    /// Share of the member in each fleet: budget, floor, capacity, ready, pending, and the last move with its reason.
     pub shares: Vec<ClusterShare>,
 }
 
@@ -490,7 +491,7 @@ pub struct ClusterView {
 pub struct ClusterShare {
     /// The fleet.
     pub autoscaler: ObjectKey,
-    /// As in its status.
+    /// Share as in the status of the fleet.
     pub status: ClusterStatus,
 }
 
@@ -498,7 +499,7 @@ pub struct ClusterShare {
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthView {
-    /// Why it is not ready, if so.
+    /// Reason for which the controller is not ready, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unready: Option<String>,
     /// Seconds between the time at which the most overdue autoscaler was due, and now.
@@ -515,18 +516,18 @@ pub struct HealthView {
 pub struct SourceHealth {
     /// `watch of deployments`, `Prometheus https://…` without credentials.
     pub name: String,
-    /// Whether it is current.
+    /// True if the source is current.
     pub healthy: bool,
-    /// Seconds since its last answer.
+    /// Seconds since the last answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<f64>,
     /// Failures since the start.
     pub errors: u64,
-    /// What is wrong, or empty.
+    /// Problem of the source, or empty.
     pub problem: String,
 }
 
-/// Which part of the fleet, for `GET api/v1/autoscalers`.
+/// Selection of the fleet, for `GET api/v1/autoscalers`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FleetQuery {
@@ -538,9 +539,9 @@ pub struct FleetQuery {
     pub search: String,
     /// The order: `word` (worst first), `name`, `current`, `desired`, `window`; `-` before it reverses it.
     pub sort: String,
-    /// How many are left out before the first.
+    /// Number of rows that are left out before the first.
     pub offset: usize,
-    /// How many at most: 1 to 200, by default 50.
+    /// Number of rows at most: 1 to 200, by default 50.
     pub limit: Option<usize>,
 }
 
@@ -558,7 +559,7 @@ fn word_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Wor
     })
 }
 
-/// Which minutes, in seconds since 1970; by default the last six hours, and two hours ahead for the forecast.
+/// Span of minutes, in seconds since 1970; by default the last six hours, and two hours ahead for the forecast.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SpanQuery {
@@ -568,35 +569,35 @@ pub struct SpanQuery {
     pub until: Option<i64>,
 }
 
-/// Which recorded demand, for `GET …/{name}/history.csv`; by default all of the first metric.
+/// Selection of recorded demand, for `GET …/{name}/history.csv`; by default all of the first metric.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct HistoryQuery {
-    /// As in [`SpanQuery`].
+    /// From this second.
     pub from: Option<i64>,
-    /// As in [`SpanQuery`].
+    /// Until this second.
     pub until: Option<i64>,
-    /// Its metric, as `resource.cpu`.
+    /// Identifier of the metric, such as `resource.cpu`.
     pub metric: Option<String>,
 }
 
-/// Which chart, for `GET …/{name}/chart.svg`.
+/// Parameters of a chart, for `GET …/{name}/chart.svg`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ChartQuery {
-    /// As in [`SpanQuery`].
+    /// From this second.
     pub from: Option<i64>,
-    /// As in [`SpanQuery`].
+    /// Until this second, which may be ahead of now, for the forecast.
     pub until: Option<i64>,
     /// In pixels, 280 to 2,000; by default 860.
     pub width: Option<u32>,
-    /// The zone of its times, by default UTC.
+    /// Time zone of the axis, by default UTC.
     pub zone: Option<String>,
     /// Layers to draw, separated by commas; all by default.
     pub layers: Option<String>,
 }
 
-/// Which weeks, for `GET api/v1/calendar`.
+/// Selection of weeks, for `GET api/v1/calendar`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CalendarQuery {
@@ -604,7 +605,7 @@ pub struct CalendarQuery {
     pub from: Option<i64>,
     /// 1 to 8, by default 2.
     pub weeks: Option<u32>,
-    /// The zone of its days, by default UTC.
+    /// Time zone of the days, by default UTC.
     pub zone: Option<String>,
     /// Only this namespace.
     pub namespace: Option<String>,
@@ -612,7 +613,7 @@ pub struct CalendarQuery {
     pub width: Option<u32>,
 }
 
-/// How wide, for `GET api/v1/clusters.svg`.
+/// Width of a picture, for `GET api/v1/clusters.svg`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct WidthQuery {
@@ -620,15 +621,15 @@ pub struct WidthQuery {
     pub width: Option<u32>,
 }
 
-/// Whose changes, for `GET api/v1/stream`: of one autoscaler, named in full, or of all.
+/// Selection of changes, for `GET api/v1/stream`: those of one autoscaler, named in full, or of all.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct StreamQuery {
-    /// As in [`ObjectKey`].
+    /// `effectivehorizontalpodautoscalers` or `federatedhpas`.
     pub resource: Option<String>,
-    /// As in [`ObjectKey`].
+    /// Namespace of the autoscaler.
     pub namespace: Option<String>,
-    /// As in [`ObjectKey`].
+    /// Name of the autoscaler.
     pub name: Option<String>,
 }
 
@@ -638,28 +639,28 @@ pub struct StreamQuery {
 pub struct Experiment {
     /// YAML or JSON of the autoscaler, and of its workload if available, as the files of `-f`.
     pub manifests: Vec<NamedText>,
-    /// Which autoscaler, if there are several.
+    /// Name of the autoscaler, if there are several.
     #[serde(default)]
     pub name: Option<String>,
-    /// As the files of `--csv`.
+    /// Histories, as the files of `--csv`.
     pub histories: Vec<MetricHistory>,
     /// The zone of times without one, such as `Europe/Berlin`.
     #[serde(default)]
     pub time_zone: Option<String>,
-    /// The zone of the times of the chart; else UTC.
+    /// The zone of the times of the chart; by default UTC.
     #[serde(default)]
     pub shown_in: Option<String>,
     /// Resource requests of a pod that no manifest sets, such as `cpu=200m`.
     #[serde(default)]
     pub requests: Vec<String>,
-    /// What is different from the manifest.
+    /// Differences from the manifest.
     #[serde(default)]
     pub changes: Changes,
     /// Start of the evaluation; earlier samples only train the forecaster.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub from: Option<Timestamp>,
-    /// How much only trains the forecaster, such as `3d`; instead of `from`.
+    /// Part that only trains the forecaster, such as `3d`; instead of `from`.
     #[serde(default)]
     pub warm_up: Option<String>,
     /// End of the evaluation.
@@ -680,7 +681,7 @@ pub struct Experiment {
 pub struct NamedText {
     /// Name of the file that it was in.
     pub name: String,
-    /// Its content.
+    /// Content of the file.
     pub text: String,
 }
 
@@ -688,7 +689,7 @@ pub struct NamedText {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MetricHistory {
-    /// Identifier of the metric, such as `resource.cpu`; else the first one of the autoscaler.
+    /// Identifier of the metric, such as `resource.cpu`; by default the first one of the autoscaler.
     #[serde(default)]
     pub metric: Option<String>,
     /// Name of the file that it was in.
@@ -723,6 +724,6 @@ pub struct Changes {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExperimentId {
-    /// What its paths name it by.
+    /// Identifier of the experiment in paths.
     pub id: String,
 }

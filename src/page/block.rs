@@ -9,11 +9,11 @@ use std::sync::Arc;
 pub(super) const BLOCK: u8 = 30;
 /// Seconds per minute.
 pub(super) const MINUTE: i64 = 60;
-/// Words of each metric in a block: its demand, and what one replica carries.
+/// Words of each metric in a block: its demand, and the amount that one replica carries.
 pub(super) const PER_METRIC: usize = 2;
 /// The most metrics of which the demand is kept.
 pub(super) const METRICS: usize = 16;
-/// What a block costs besides its bytes: the pointers to it, its allocations.
+/// Memory of a block besides its bytes: the pointers to it, its allocations.
 const BLOCK_OVERHEAD: usize = 128;
 /// A value that is not known. Of an amount it is one of the bit patterns that are not a number.
 pub(super) const ABSENT: u32 = u32::MAX;
@@ -23,9 +23,9 @@ pub(super) const ABSENT: u32 = u32::MAX;
 pub(super) enum Column {
     /// Replicas that were expected to be needed, as an amount.
     Expected,
-    /// The upper end of that.
+    /// Upper end of the expected replicas.
     ExpectedUpper,
-    /// The others are counts, as in `api::HistoryView`.
+    /// First of the counts, which are as in `api::HistoryView`.
     Current,
     Ready,
     Observed,
@@ -38,41 +38,41 @@ pub(super) enum Column {
     Floor,
     Min,
     Max,
-    /// 1 if what was decided is what scales the workload, else 0.
+    /// 1 if the decision scales the workload, else 0.
     Acted,
 }
 
-/// How many columns every autoscaler has.
+/// Number of columns of every autoscaler.
 pub(super) const COLUMNS: usize = 15;
 
-/// What one sync saw and decided, for the row of its minute.
+/// Results of one sync, for the row of its minute.
 #[derive(Debug, Default)]
 pub(super) struct Row<'a> {
     /// The known counts.
     pub(super) counts: &'a [(Column, u32)],
     /// The metrics.
     pub(super) metrics: &'a [MetricRow<'a>],
-    /// What is forecast for a later minute.
+    /// The forecast for a later minute.
     pub(super) expected: Option<Expected>,
 }
 
 /// The demand of one metric.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MetricRow<'a> {
-    /// Its identifier.
+    /// Identifier of the metric.
     pub(super) name: &'a str,
     /// The total, in its base unit.
     pub(super) demand: Option<f64>,
-    /// What one replica carries, in the same unit.
+    /// Amount that one replica carries, in the same unit.
     pub(super) per_replica: Option<f64>,
 }
 
-/// What was forecast for a minute, in replicas.
+/// Forecast for a minute, in replicas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Expected {
-    /// When the minute begins, in seconds since 1970.
+    /// Beginning of the minute, in seconds since 1970.
     pub(super) at: i64,
-    /// Expected.
+    /// Expected replicas.
     pub(super) value: f64,
     /// The upper end, if the algorithm has one.
     pub(super) upper: Option<f64>,
@@ -81,7 +81,7 @@ pub(super) struct Expected {
 /// A complete block.
 #[derive(Debug)]
 pub(super) struct SealedBlock {
-    /// Its number: half-hours since 1970.
+    /// Number of the block: half-hours since 1970.
     pub(super) number: i64,
     /// The minutes that were recorded, a bit for each.
     pub(super) present: u32,
@@ -120,7 +120,7 @@ impl OpenBlock {
             number,
             present: 0,
             words: vec![ABSENT; columns * usize::from(BLOCK)].into(),
-            // No position of a block, so that the first row begins a minute.
+            // Outside of a block, so that the first row begins a minute.
             minute: usize::from(BLOCK),
             sums: vec![(0.0, 0); metrics.len()],
             metrics,
@@ -139,7 +139,7 @@ impl OpenBlock {
         if self.minute != minute {
             self.minute = minute;
             self.sums.fill((0.0, 0));
-            // Only after the clock was set back are there later minutes; they are void.
+            // Later minutes exist only after the clock was set back; they are void.
             self.present &= (1 << minute) - 1;
         }
         self.present |= 1 << minute;
@@ -147,7 +147,7 @@ impl OpenBlock {
             self.put(Column::Expected.index(), amount(Some(made.value)));
             self.put(Column::ExpectedUpper.index(), amount(made.upper));
         }
-        // What an earlier sync of this minute knew and this one does not must not stay.
+        // Values of an earlier sync of this minute that this sync does not know are removed.
         for column in Column::Current.index()..COLUMNS {
             self.put(column, ABSENT);
         }

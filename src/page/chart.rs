@@ -1,4 +1,4 @@
-//! What was recorded as a chart: demand with what was expected of it, and replicas in steps, on one time axis.
+//! The chart of recorded minutes: demand with its expectation, and replicas in steps, on one time axis.
 
 use std::iter;
 
@@ -14,7 +14,7 @@ use super::{
     at,
 };
 
-/// The width of a picture unless another is asked for, and which ones may be.
+/// Default and allowed widths of a picture, in pixels.
 const WIDTH: u32 = 860;
 const WIDTHS: std::ops::RangeInclusive<u32> = 280..=2000;
 
@@ -45,7 +45,7 @@ pub(super) fn svg(
     now: Timestamp,
 ) -> Result<String, ViewError> {
     let panels = [demand(view), replicas(view)];
-    // Before layers without values are removed: those of an empty span may be asked for, too.
+    // Parsed before layers without values are removed: a query may name those of an empty span.
     let wanted = wanted(query, &panels)?;
     let is_wanted = |layer: &Layer| {
         layer.mark.has_values() && wanted.as_ref().is_none_or(|ids| ids.contains(&&*layer.id))
@@ -90,7 +90,7 @@ fn wanted<'a>(query: &'a ChartQuery, panels: &[Panel]) -> Result<Option<Vec<&'a 
     }
 }
 
-/// What the demand needs, what was expected of it, and what is expected.
+/// Past demand with its past expectation, and the forecast.
 fn demand(view: &HistoryView) -> Panel {
     let amounts = |values: &[Option<f32>]| {
         points(&view.times, values.iter().map(|value| value.map(f64::from)))
@@ -164,7 +164,7 @@ fn shortages(view: &HistoryView) -> Vec<Shortage> {
     short.collect()
 }
 
-/// What to see, for those who do not see it.
+/// Text alternative of the chart.
 fn described(key: &ObjectKey, view: &HistoryView) -> String {
     let counts = view.current.iter().flatten();
     let (low, high) = (counts.clone().min(), counts.max());
@@ -180,7 +180,7 @@ fn described(key: &ObjectKey, view: &HistoryView) -> String {
     }
 }
 
-/// Proposals, bounds, the steps of the decision, and what ran.
+/// Proposals, bounds, the steps of the decision, and the running replicas.
 fn replicas(view: &HistoryView) -> Panel {
     let ready = points(&view.times, counts(&view.ready));
     let layer = |id: &str, name: &str, role: Role, values: &[Option<u32>]| {
@@ -192,7 +192,7 @@ fn replicas(view: &HistoryView) -> Panel {
         name: "Replicas".to_owned(),
         note: allowed(view),
         unit: Unit::Replicas,
-        // Each is drawn over those before it, so the area is first and the result of the decision last.
+        // Each layer is drawn over the previous ones, so the area is first and the result of the decision last.
         layers: vec![
             Layer::new("ready", "ready", Role::Desired, Mark::Area(ready)),
             bound("min", "minReplicas", &view.times, &view.min),

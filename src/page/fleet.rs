@@ -12,7 +12,7 @@ use super::{
     word,
 };
 
-/// Rows of a page unless it asks for another number, and at most.
+/// Default and largest number of rows of a page.
 const ROWS: usize = 50;
 const MOST_ROWS: usize = 200;
 
@@ -142,7 +142,7 @@ struct Order {
     reversed: bool,
 }
 
-/// What rows are sorted by.
+/// Sort key of rows.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Word,
@@ -155,7 +155,7 @@ enum By {
 // === impl By ===
 
 impl By {
-    /// All, as a query names them.
+    /// All sort keys by their names in a query.
     const ALL: [(&str, Self); 5] = [
         ("word", Self::Word),
         ("name", Self::Name),
@@ -197,7 +197,7 @@ impl Order {
         } else {
             order
         };
-        // Never reversed: equal rows need one order, or a row could be on two pages, or on none.
+        // Not reversed: without one order of equal rows, a row could be on two pages, or on none.
         order.then_with(|| one.key.cmp(&other.key))
     }
 }

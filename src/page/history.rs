@@ -1,4 +1,4 @@
-//! What was recorded of one autoscaler over a span, and the forecast beyond it.
+//! The recorded history of one autoscaler over a span, and the forecast beyond it.
 
 use std::{fmt::Write as _, iter};
 
@@ -17,14 +17,14 @@ use super::{
 
 /// Seconds of an hour.
 const HOUR: i64 = 3600;
-/// The span unless another is asked for: hours before now, and after it.
+/// The default span: hours before now, and after it.
 const BEFORE: i64 = 6 * HOUR;
 const AFTER: i64 = 2 * HOUR;
-/// The longest span: what is kept, and what a forecast covers.
+/// The longest span: the retention of minutes and the horizon of forecasts.
 const LONGEST: i64 = 60 * 24 * HOUR;
 /// The most rows of an answer: more than a screen has pixels.
 pub(super) const ROWS: usize = 2000;
-/// What a sparkline covers, before and after now.
+/// The span of a sparkline, before and after now.
 const SPARK_BEFORE: i64 = 6 * HOUR;
 const SPARK_AFTER: i64 = 3 * HOUR;
 
@@ -46,7 +46,7 @@ pub(super) fn span(
     Ok(Span { from, until })
 }
 
-/// What was recorded in a span, in at most so many rows, and what is expected in it; without sentences.
+/// The recorded minutes of a span, in at most `most` rows, and the forecast in it; without sentences.
 pub(super) fn view(recorded: &Recorded, span: Span, most: usize) -> HistoryView {
     let mut rows = recorded.minutes.rows(span.from, span.until);
     let step_seconds = rows.thin(most);
@@ -91,8 +91,8 @@ pub(super) fn unit(metric: &str) -> &'static str {
     }
 }
 
-/// The forecast in force after the last decision, up to `until`, in replicas: at each of its instants that of the metric
-/// that asks for the most.
+/// The forecast in force after the last decision, up to `until`, in replicas: at each instant the highest value among
+/// the metrics.
 fn ahead(latest: &Latest, until: i64) -> Ahead {
     let Some(decided) = &latest.decided else {
         return Ahead::default();

@@ -1,4 +1,4 @@
-//! What was decided about every autoscaler last, and its last days by the minute, in bounded memory.
+//! The last decision about every autoscaler, and its last days by the minute, in bounded memory.
 //!
 //! A sync records in some microseconds and never waits for a reader: a reader clones pointers under the lock of one
 //! autoscaler, and computes without it.
@@ -61,7 +61,7 @@ impl DecisionLog {
         }
     }
 
-    /// How much memory the minutes may take, in bytes.
+    /// Returns the memory limit of the minutes, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.budget.bytes()
     }
@@ -81,14 +81,14 @@ impl DecisionLog {
         let key = key_at(kind, namespace, name);
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let gone = objects.remove(&key);
-        // Before the version changes: readers that it wakes take this lock.
+        // Released before the version changes: the readers that this wakes take the lock.
         drop(objects);
         if gone.is_some() {
             self.version.send_modify(|version| *version += 1);
         }
     }
 
-    /// Whether an autoscaler is recorded.
+    /// Returns whether an autoscaler is recorded.
     #[must_use]
     pub fn contains(&self, key: &ObjectKey) -> bool {
         self.known(key).is_some()
@@ -101,28 +101,29 @@ impl DecisionLog {
         objects.keys().map(|key| key.namespace.clone()).collect()
     }
 
-    /// Changes whenever something that a reader sees has changed.
+    /// Returns a counter that changes whenever something that a reader sees has changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Changes whenever something about an autoscaler of these namespaces has changed.
+    /// Returns a number that changes whenever something about an autoscaler of these namespaces has changed.
     pub(super) fn version(&self, is_visible: impl Fn(&str) -> bool) -> u64 {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
-        // One more each, so that a new object without a version changes the sum, too.
+        // One more for each object, so that a new object without a version changes the sum, too.
         let versions = visible.map(|(_, object)| 1 + lock(object).version);
         versions.fold(0, u64::wrapping_add)
     }
 
-    /// Changes whenever something about this autoscaler has changed; absent if it is not recorded.
+    /// Returns a number that changes whenever something about this autoscaler has changed; absent if it is not
+    /// recorded.
     #[must_use]
     pub fn version_of(&self, key: &ObjectKey) -> Option<u64> {
         self.known(key).map(|object| lock(&object).version)
     }
 
-    /// What is known of every autoscaler of these namespaces.
+    /// The current state of every autoscaler of these namespaces.
     pub(super) fn all(&self, is_visible: impl Fn(&str) -> bool) -> Vec<Arc<Latest>> {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
@@ -134,7 +135,7 @@ impl DecisionLog {
         latest.collect()
     }
 
-    /// What is recorded of one autoscaler.
+    /// The records of one autoscaler.
     pub(super) fn recorded(&self, key: &ObjectKey) -> Option<Recorded> {
         let object = self.known(key)?;
         let object = lock(&object);
@@ -153,7 +154,7 @@ impl DecisionLog {
         })
     }
 
-    /// The first minute that is recorded of any of these namespaces, in seconds since 1970.
+    /// The first recorded minute of any of these namespaces, in seconds since 1970.
     pub(super) fn since(&self, is_visible: impl Fn(&str) -> bool) -> Option<i64> {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
@@ -204,7 +205,7 @@ fn key_at(kind: OwnerKind, namespace: &str, name: &str) -> ObjectKey {
 // === impl Object ===
 
 impl Object {
-    /// Records; returns whether a reader sees a change.
+    /// Records a sync; returns whether a reader sees a change.
     fn record(&mut self, key: ObjectKey, record: Record<'_>) -> bool {
         let second = record.at.as_second();
         let is_new = record.decided.is_some() && self.minutes.is_new(second);
@@ -221,7 +222,7 @@ impl Object {
             }
         }
         let decided = record.decided.map(LastDecision::of);
-        // A sync that could decide nothing leaves the last decision in view.
+        // After a sync that could decide nothing, the last decision stays in view.
         let kept = before.as_ref().and_then(|before| before.decided.clone());
         let changed = is_other || is_new || before.is_none_or(|before| before.word != word);
         self.latest = Some(Arc::new(Latest {
@@ -236,7 +237,7 @@ impl Object {
         changed
     }
 
-    /// Records the row of a minute; at its first sync also what is expected a lead time later.
+    /// Records the row of a minute; at its first sync also the forecast for the minute a lead time later.
     fn record_minute(
         &mut self,
         second: i64,
@@ -251,7 +252,7 @@ impl Object {
         let row = Row {
             counts: &decided.counts(acted),
             metrics: &decided.rows(),
-            // Of several metrics the one that asks for the most, as in the decision.
+            // The highest forecast among several metrics counts, as in the decision.
             expected: made.max_by(|one, other| end(one).total_cmp(&end(other))),
         };
         self.minutes.record(second, &row);
@@ -270,7 +271,7 @@ impl Object {
     }
 }
 
-/// Whether two statuses differ in what is worth a look: counts, winner, limit, conditions, windows, clusters.
+/// Returns whether two statuses differ in counts, winner, limit, conditions, windows or clusters.
 fn differs(before: &Status, now: &Status) -> bool {
     let steps = |status: &Status| {
         let decision = status.common.decision.as_ref();

@@ -23,7 +23,7 @@ use super::{
 
 /// The most minutes that are kept of an autoscaler, however much room there is: 14 days.
 const MOST: i64 = 14 * 24 * 60;
-/// What a sentence costs besides its text.
+/// Memory of a sentence besides its text.
 const SENTENCE_OVERHEAD: usize = 160;
 /// The part of a share that sentences may use.
 const SENTENCES_SHARE: usize = 4;
@@ -50,14 +50,14 @@ pub(super) struct Minutes {
     sentences: VecDeque<Arc<Sentence>>,
     /// The last recorded minute since 1970, whether it is kept or not.
     last: Option<i64>,
-    /// What is taken from the budget, in bytes.
+    /// Bytes taken from the budget.
     held: usize,
 }
 
 // === impl Budget ===
 
 impl Budget {
-    /// Of this many bytes.
+    /// Returns a budget of this many bytes.
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             bytes,
@@ -66,25 +66,25 @@ impl Budget {
         }
     }
 
-    /// All of it, in bytes.
+    /// Returns the size of the budget, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What is used, in bytes.
+    /// Returns the used part, in bytes.
     #[cfg(test)]
     fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// What one autoscaler may use, in bytes.
+    /// Returns the share of one autoscaler, in bytes.
     fn share(&self) -> usize {
         self.bytes / self.objects.load(Ordering::Relaxed).max(1)
     }
 
     fn take(&self, bytes: usize) -> bool {
         let rest = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes);
-        // Nothing else is published by these counts, so their order among other writes does not matter.
+        // Relaxed order suffices, because nothing else is published by these counts.
         let relaxed = Ordering::Relaxed;
         self.used.fetch_update(relaxed, relaxed, rest).is_ok()
     }
@@ -97,7 +97,7 @@ impl Budget {
 // === impl Minutes ===
 
 impl Minutes {
-    /// None yet; from now on the budget is shared with this autoscaler, too.
+    /// Returns an empty record; the budget is shared with this autoscaler from now on.
     pub(super) fn new(budget: Arc<Budget>) -> Self {
         budget.objects.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -111,14 +111,14 @@ impl Minutes {
         }
     }
 
-    /// Whether nothing is recorded of the minute of this second.
+    /// Returns whether nothing is recorded of the minute of this second.
     pub(super) fn is_new(&self, second: i64) -> bool {
         self.last != Some(second.div_euclid(MINUTE))
     }
 
-    /// Records what a sync at this second saw and decided.
+    /// Records the results of a sync at this second.
     ///
-    /// A wall clock that was set back makes what was recorded after its new time void, and up to half an hour before it.
+    /// A wall clock that was set back voids the records after its new time, and up to half an hour before it.
     pub(super) fn record(&mut self, second: i64, row: &Row<'_>) {
         self.keep_expected(row.expected);
         let (number, minute) = place(second);
@@ -138,7 +138,7 @@ impl Minutes {
         }
     }
 
-    /// Adds a sentence; the oldest ones go where it has no room.
+    /// Adds a sentence, and drops the oldest ones for which there is no room.
     pub(super) fn say(&mut self, sentence: Sentence) {
         while let Some(void) = self.sentences.pop_back_if(|later| later.at > sentence.at) {
             self.release(cost_of(&void));
@@ -167,7 +167,7 @@ impl Minutes {
         }
     }
 
-    /// What is recorded; cheap, because blocks are shared.
+    /// Returns the records; cheap, because blocks are shared.
     pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot {
             sealed: self.sealed.iter().cloned().collect(),
@@ -175,7 +175,8 @@ impl Minutes {
         }
     }
 
-    /// The sentences from the one that was in force at `from` to the last one before `until`; of too many the last ones.
+    /// The sentences from the one that was in force at `from` to the last one before `until`; if there are too many,
+    /// the last ones.
     pub(super) fn sentences(&self, from: i64, until: i64) -> Vec<Arc<Sentence>> {
         let after = self.sentences.partition_point(|said| said.at <= from);
         let end = self.sentences.partition_point(|said| said.at < until);
@@ -203,7 +204,7 @@ impl Minutes {
 
     fn keep_expected(&mut self, expected: Option<Expected>) {
         let Some(made) = expected else { return };
-        // A lead time that became shorter: what was made last for a minute counts.
+        // After the lead time became shorter, the last forecast for a minute counts.
         let is_void = |later: &mut Expected| later.at >= made.at;
         while self.expected.pop_back_if(is_void).is_some() {
             self.release(size_of::<Expected>());
@@ -222,7 +223,7 @@ impl Minutes {
         }
         let is_back = self.open.as_ref().is_some_and(|open| open.number > number);
         self.seal();
-        // If the clock did not go back, a block of this number had other metrics, and its minutes are earlier ones.
+        // Unless the clock went back, a block of this number had other metrics, and its minutes are earlier ones.
         let is_void = |later: &mut Arc<SealedBlock>| {
             later.number > number || is_back && later.number == number
         };
@@ -248,7 +249,8 @@ impl Minutes {
     /// Packs the open block.
     fn seal(&mut self) {
         let Some(open) = self.open.take() else { return };
-        // Before the packed block, which is smaller, takes its part: otherwise older blocks could be dropped for it.
+        // Released before the packed block, which is smaller, takes its part: otherwise older blocks could be dropped
+        // for it.
         self.release(open.cost());
         let sealed = open.sealed();
         if self.reserve(sealed.cost()) {
@@ -329,7 +331,7 @@ mod tests {
             demand: f64,
             text: usize,
         },
-        /// It is gone, and another one comes.
+        /// Replacement of the autoscaler by another one.
         Renew { of: usize },
     }
 
@@ -346,7 +348,7 @@ mod tests {
         prop_oneof![30 => sync, 1 => (0..6_usize).prop_map(|of| Step::Renew { of })]
     }
 
-    /// What the parts of it cost.
+    /// Sum of the costs of all parts.
     fn cost(minutes: &Minutes) -> usize {
         let sealed: usize = minutes.sealed.iter().map(|block| block.cost()).sum();
         let open = minutes.open.as_ref().map_or(0, OpenBlock::cost);
@@ -591,7 +593,7 @@ mod tests {
             let said = minutes.sentences(0, i64::MAX);
             said.iter().map(|said| said.at).collect::<Vec<_>>()
         };
-        // That of ten seconds was in force fourteen days before the last one.
+        // The sentence of second ten was in force fourteen days before the last one.
         assert_eq!(times(&minutes), [10, days(14) + 5, days(14) + 10]);
         for at in 0..1500 {
             minutes.say(said(days(15) + at, usize::try_from(at % 7).unwrap()));

@@ -43,16 +43,16 @@ use self::{
 };
 pub use foretide_api::autoscaler::{Autoscaler, FleetStatus, Status};
 
-/// Which namespaces a reader may see.
+/// The namespaces that a reader may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visible {
-    /// All of them.
+    /// All namespaces.
     All,
-    /// These.
+    /// Only these namespaces.
     Namespaces(BTreeSet<String>),
 }
 
-/// Why a request for a view is refused.
+/// Reason for the refusal of a view.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ViewError {
     /// There is no such autoscaler, or the reader may not see it: the answer is the same.
@@ -65,9 +65,9 @@ pub enum ViewError {
 
 /// The process that decides, as the page shows it.
 pub trait Host: fmt::Debug + Send + Sync {
-    /// Its time; in a demo that of the simulation.
+    /// Time of the process; in a demo that of the simulation.
     fn now(&self) -> Timestamp;
-    /// How many seconds of it pass per second.
+    /// Seconds of that time per second of real time.
     fn speed(&self) -> f64 {
         1.0
     }
@@ -75,7 +75,7 @@ pub trait Host: fmt::Debug + Send + Sync {
     fn source(&self) -> &'static str {
         "cluster"
     }
-    /// Whether it leads.
+    /// Returns whether the process leads.
     fn leads(&self) -> bool {
         true
     }
@@ -83,39 +83,39 @@ pub trait Host: fmt::Debug + Send + Sync {
     fn namespace(&self) -> Option<String> {
         None
     }
-    /// Who leads, as the lease names it, if that is known.
+    /// Identity of the leader in the lease, if it is known.
     fn leader(&self) -> Option<String> {
         None
     }
-    /// What it reads, and whether that is current.
+    /// Health of the sources that the process reads.
     fn health(&self) -> Health {
         Health::default()
     }
-    /// The member clusters that it knows.
+    /// The member clusters that the process knows.
     fn members(&self) -> Vec<MemberState> {
         Vec::new()
     }
 }
 
-/// Whether a process keeps up with what it reads.
+/// Readiness of a process and health of its sources.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    /// Why it is not ready, if so.
+    /// Reason for which the process is not ready, if there is one.
     pub unready: Option<String>,
-    /// Seconds between the time at which the most overdue autoscaler was due, and now.
+    /// Seconds for which the most overdue autoscaler has been due.
     pub lag_seconds: f64,
-    /// Watches, servers of metrics.
+    /// Health of each watch and each server of metrics.
     pub sources: Vec<SourceHealth>,
 }
 
-/// What is known of one member cluster.
+/// State of one member cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberState {
-    /// Its name.
+    /// Name of the member.
     pub name: String,
-    /// Whether it answers.
+    /// The member answers.
     pub ready: bool,
-    /// For how many seconds it has not answered, if it does not.
+    /// Seconds for which the member has not answered, if it does not.
     pub silent_seconds: Option<f64>,
 }
 
@@ -130,7 +130,7 @@ pub struct Page {
 // === impl Visible ===
 
 impl Visible {
-    /// Whether the reader may see the objects of a namespace.
+    /// Returns whether the reader may see the objects of a namespace.
     #[must_use]
     pub fn allows(&self, namespace: &str) -> bool {
         match self {
@@ -159,7 +159,7 @@ impl Page {
         &self.log
     }
 
-    /// Whether an autoscaler is recorded that the reader may see.
+    /// Checks that an autoscaler is recorded and that the reader may see it.
     ///
     /// # Errors
     /// [`ViewError::NotFound`].
@@ -188,7 +188,7 @@ impl Page {
         }
     }
 
-    /// What this process is, and how fresh its data are.
+    /// Identity of this process and age of its data.
     ///
     /// # Errors
     /// None yet.
@@ -243,7 +243,7 @@ impl Page {
         Ok(workload::view(&recorded, self))
     }
 
-    /// What was recorded of it; of a long span the minutes that matter.
+    /// The recorded history of an autoscaler; of a long span only the minutes of extremes.
     ///
     /// # Errors
     /// [`ViewError::NotFound`], [`ViewError::BadQuery`].
@@ -261,7 +261,7 @@ impl Page {
         Ok(view)
     }
 
-    /// The chart of that, as SVG.
+    /// The chart of the history, as SVG.
     ///
     /// # Errors
     /// [`ViewError::NotFound`], [`ViewError::BadQuery`].
@@ -301,7 +301,7 @@ impl Page {
         Ok(workload::manifest(&recorded.latest))
     }
 
-    /// What Foretide was worth beside a plain HPA.
+    /// The benefit of Foretide for one autoscaler compared with a plain HPA.
     ///
     /// # Errors
     /// [`ViewError::NotFound`].
@@ -310,7 +310,7 @@ impl Page {
         Ok(self.worth.of(&recorded, self.host.now()))
     }
 
-    /// The same in all.
+    /// The summed benefit of Foretide for all autoscalers that the reader may see.
     ///
     /// # Errors
     /// None yet.
@@ -376,7 +376,7 @@ impl Page {
         })
     }
 
-    /// The same as SVG.
+    /// The members of fleets, as SVG.
     ///
     /// # Errors
     /// [`ViewError::BadQuery`].
@@ -387,7 +387,7 @@ impl Page {
         ))
     }
 
-    /// What Foretide reads, and whether it is current.
+    /// Health of the sources that Foretide reads.
     ///
     /// # Errors
     /// None yet.
@@ -429,8 +429,7 @@ impl Page {
     }
 }
 
-/// Whether all sources are current, as one sum: for a reader of some namespaces, who may not see their addresses and
-/// problems.
+/// Sums up the health of all sources for a reader of some namespaces, who may not see their addresses and problems.
 fn summed(sources: &[SourceHealth]) -> SourceHealth {
     let (all, stale) = (
         sources.len(),

@@ -1,4 +1,4 @@
-//! What a sync, or a simulated run, records of one autoscaler, and what is kept of the last record.
+//! The record of a sync, or of a simulated run, for one autoscaler, and the part of it that is kept.
 
 use std::sync::Arc;
 
@@ -23,52 +23,52 @@ use foretide_api::autoscaler::{Autoscaler, Status};
 /// A minute, in which a forecast is read at its end.
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
-/// What was reported of one autoscaler, and what was decided, if anything was.
+/// The reported status of one autoscaler, and the decision, if there is one.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// When.
+    /// Time of the sync.
     pub at: Timestamp,
-    /// The object.
+    /// The autoscaler.
     pub autoscaler: &'a Autoscaler,
-    /// Its status as it is reported.
+    /// Status as it is reported.
     pub status: &'a Status,
     /// Absent if nothing could be decided.
     pub decided: Option<Decided<'a>>,
 }
 
-/// A decision, and what it was made from.
+/// A decision and its inputs.
 #[derive(Debug)]
 pub struct Decided<'a> {
-    /// What was decided about.
+    /// Workload of the decision.
     pub workload: &'a Arc<Workload>,
     /// The decision.
     pub decision: &'a Decision,
-    /// The count after it was carried out.
+    /// Replicas of the target after the decision was carried out.
     pub current: Replicas,
-    /// How many replicas serve.
+    /// Replicas that serve.
     pub ready: Replicas,
     /// The demand of each metric, with its forecast.
     pub metrics: Vec<MetricRecord>,
-    /// What a replica is like, if that is known.
+    /// Requests of a pod of the workload, if they are known.
     pub template: Option<PodTemplate>,
-    /// How long a replica took to start, if that was measured.
+    /// Measured start-up time of a replica, if there is one.
     pub start_up: Option<SignedDuration>,
 }
 
 /// The demand of one metric.
 #[derive(Clone, Debug)]
 pub struct MetricRecord {
-    /// Its identifier.
+    /// Identifier of the metric.
     pub name: String,
     /// The total, in its base unit; absent if it could not be measured.
     pub demand: Option<f64>,
-    /// What one replica carries, in the same unit.
+    /// Amount that one replica carries, in the same unit.
     pub per_replica: Option<f64>,
     /// The forecast in force, and the lead time that it is read at.
     pub forecast: Option<(Arc<Forecast>, LeadTime)>,
 }
 
-/// What is known of an autoscaler now.
+/// Current state of an autoscaler.
 #[derive(Debug)]
 pub(super) struct Latest {
     pub(super) key: ObjectKey,
@@ -80,13 +80,13 @@ pub(super) struct Latest {
     pub(super) decided: Option<Arc<LastDecision>>,
 }
 
-/// The last decision about an autoscaler, as far as its status does not have it.
+/// The parts of the last decision about an autoscaler that its status does not have.
 #[derive(Debug)]
 pub(super) struct LastDecision {
     pub(super) workload: Arc<Workload>,
     pub(super) ready: Replicas,
     pub(super) metrics: Vec<MetricRecord>,
-    /// Of each proposal, in the order of the status.
+    /// Unit of each proposal, in the order of the status.
     pub(super) units: Vec<Unit>,
     pub(super) template: Option<PodTemplate>,
     pub(super) start_up: Option<SignedDuration>,
@@ -101,7 +101,7 @@ pub(super) struct Recorded {
     pub(super) span: Option<(i64, i64)>,
 }
 
-/// How many replicas the demand needs, before rounding; of several metrics the one that needs the most.
+/// Returns the replicas that the demand needs, before rounding: the largest number among the metrics.
 pub(super) fn needed(metrics: &[MetricRecord]) -> Option<f64> {
     let needed = metrics.iter().filter_map(MetricRecord::needed);
     needed.reduce(f64::max)
@@ -110,7 +110,7 @@ pub(super) fn needed(metrics: &[MetricRecord]) -> Option<f64> {
 // === impl Decided ===
 
 impl Decided<'_> {
-    /// The known counts of its minute; `acted` if what was decided is what scales the workload.
+    /// Returns the known counts of the minute; `acted` if the decision scales the workload.
     pub(super) fn counts(&self, acted: bool) -> Vec<(Column, u32)> {
         let decision = self.decision;
         let bounds = decision.bounds;
@@ -161,7 +161,7 @@ impl MetricRecord {
         Some(self.demand? / self.per_replica?)
     }
 
-    /// What is forecast for the minute that begins a lead time after `at`, in replicas.
+    /// Returns the forecast for the minute that begins a lead time after `at`, in replicas.
     pub(super) fn expected(&self, at: Timestamp) -> Option<Expected> {
         let (forecast, lead_time) = self.forecast.as_ref()?;
         let target = self.per_replica?;

@@ -1,4 +1,4 @@
-//! What to do about a reason, and a line to copy: the one table that the page and `foretide explain` read.
+//! Advice on reasons of conditions, and a line to copy: the one table that the page and `foretide explain` read.
 
 use foretide_crds::{CronSpec, ProposalSource};
 use foretide_domain::{Replicas, words::ANOTHER_WRITER};
@@ -14,11 +14,11 @@ use super::{
 /// A line to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// There is none.
+    /// No line.
     None,
-    /// Which aggregated APIs answer.
+    /// List of the aggregated APIs.
     ApiServices,
-    /// What the pods of the workload wait for.
+    /// List of the pods of the workload.
     Pods,
     /// The target.
     Target,
@@ -34,7 +34,7 @@ enum Line {
     Resume,
     /// Take over the HPA on the target.
     Adopt,
-    /// When its first cron is open.
+    /// Next openings of the first cron.
     CronNext,
     /// The members.
     Members,
@@ -44,7 +44,7 @@ enum Line {
     IgnoreReplicas,
 }
 
-/// Reasons, what to do about them, and the line.
+/// Reasons, the advice on them, and the line.
 const TABLE: &[(&[&str], &str, Line)] = &[
     (
         &["MissingRequest"],
@@ -309,7 +309,7 @@ pub(super) fn of(
     })
 }
 
-/// The reason to mend: that of the proposal of a metric that cannot be read, where it says more than the condition's.
+/// The reason to mend: that of the unreadable metric's proposal, where it is more precise than the condition's.
 fn cause<'a>(condition: &'a Condition, latest: &'a Latest) -> &'a str {
     let own = &*condition.reason;
     let decision = latest.status.common.decision.as_ref();
@@ -434,7 +434,7 @@ mod tests {
 
     /// Reasons after which there is nothing to do.
     const NOTHING_TO_DO: &[&str] = &[
-        // As it should be.
+        // Healthy states.
         "Decided",
         "Preview",
         "ReadByHPA",
@@ -455,7 +455,7 @@ mod tests {
         "WithinTolerance",
         "PodsWithoutMetrics",
         "NotComputed",
-        // It ends by itself.
+        // States that end by themselves.
         "ScaleUpLimit",
         "ScaleDownLimit",
         "ScaleUpStabilized",
@@ -463,7 +463,7 @@ mod tests {
         "HistoryLost",
         "MetricUnavailable",
         "NoMetrics",
-        // Of a cluster: what the hub does about it.
+        // Reactions of the hub to the state of a cluster.
         "Recovered",
         "Floor",
         "Restored",

@@ -1,4 +1,4 @@
-//! What is recorded, to be read without a lock: unpacked, cut to a span, and thinned. Pure.
+//! Recorded minutes, to be read without a lock: unpacked, cut to a span, and thinned. Pure.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,7 +9,7 @@ use super::block::{
 /// Rows that are kept of each span of a thinned history.
 const KEPT: usize = 3;
 
-/// What is recorded, to be read without a lock.
+/// Recorded minutes, to be read without a lock.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) sealed: Vec<Arc<SealedBlock>>,
@@ -19,7 +19,7 @@ pub(super) struct Snapshot {
 /// A part of what is recorded: a row for each recorded minute.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// When each minute began, in seconds since 1970.
+    /// Beginning of each minute, in seconds since 1970.
     pub(super) times: Vec<i64>,
     fixed: Vec<Vec<u32>>,
     /// By metric, in the order of their first minute.
@@ -29,7 +29,7 @@ pub(super) struct Rows {
 /// The columns of one metric.
 #[derive(Debug)]
 pub(super) struct MetricColumns {
-    /// Its identifier.
+    /// Identifier of the metric.
     pub(super) name: Arc<str>,
     demand: Vec<u32>,
     per_replica: Vec<u32>,
@@ -116,14 +116,15 @@ impl Rows {
         }
     }
 
-    /// Keeps at most so many rows, and the last one: of each of equal spans the minutes of the fewest and of the most
-    /// replicas, and the one in which the most were missing. Returns the length of the spans in seconds: a minute if all
-    /// rows are kept.
+    /// Keeps at most `most` rows, the last one among them: of each of equal spans the minutes of the fewest and of the
+    /// most replicas, and the one with the largest shortage. Returns the length of the spans in seconds: a minute if
+    /// all rows are kept.
     pub(super) fn thin(&mut self, most: usize) -> i64 {
         if self.times.len() <= most {
             return MINUTE;
         }
-        // Spans that begin at multiples of their length may be one more than fit, and the last row is kept besides.
+        // Two less: spans that begin at multiples of their length may be one more than fit, and the last row is kept,
+        // too.
         let spans = i64::try_from((most / KEPT).saturating_sub(2).max(1)).unwrap_or(i64::MAX);
         let ends = self.times.first().zip(self.times.last());
         let minutes = ends.map_or(0, |(first, last)| (last - first) / MINUTE + 1);
@@ -188,7 +189,7 @@ impl Rows {
         words.iter().copied().map(known).collect()
     }
 
-    /// How many replicas the demand of each minute needs; of several metrics the one that needs the most.
+    /// Returns the replicas that the demand of each minute needs: the largest number among the metrics.
     pub(super) fn needed(&self) -> Vec<Option<f32>> {
         let of_minute = |minute: usize| {
             let needed = self.metrics.iter().filter_map(|metric| {

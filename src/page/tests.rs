@@ -36,7 +36,7 @@ impl Host for StandingClock {
     }
 }
 
-/// A sync of an autoscaler, as far as it matters here.
+/// The input and the time of one sync of an autoscaler.
 struct Sync {
     autoscaler: Autoscaler,
     workload: Arc<Workload>,
@@ -50,7 +50,7 @@ struct Sync {
 // === impl Sync ===
 
 impl Sync {
-    /// Of an autoscaler of 2 to 10 replicas with this demand, of which these serve.
+    /// A sync of an autoscaler of 2 to 10 replicas with this demand in replicas, of which `ready` serve.
     fn of(namespace: &str, name: &str, ready: u32, demand: f64) -> Self {
         let object = json!({
             "apiVersion": "autoscaling.crane.io/v1alpha1",
@@ -133,7 +133,7 @@ impl Sync {
         status
     }
 
-    /// Records it, with a change of its status.
+    /// Records the sync, with a change of its status.
     fn record_with(&self, log: &DecisionLog, change: impl FnOnce(&mut Status)) {
         let decision = self.decision();
         let mut status = Self::status(&decision);
@@ -181,7 +181,8 @@ fn set(status: &mut Status, kind: &str, value: &str, reason: &str) {
     conditions.push(condition(kind, value, reason, &format!("about {kind}")));
 }
 
-/// Replicas that serve, how many the demand needs, one condition, what the clusters can run, and what that comes to.
+/// Replicas that serve, replicas that the demand needs, one condition, replicas that the clusters can run, and the
+/// resulting word and sentence.
 type State = (
     u32,
     f64,
@@ -469,7 +470,7 @@ fn what_was_expected_for_a_minute_is_kept_as_it_was_made_a_lead_time_before() {
     let page = page();
     let later = |seconds| NOW + SignedDuration::from_secs(seconds);
     let minute = SignedDuration::from_mins(1);
-    // 1, 2, 3... replicas at the end of each minute from now on, and twice that at most; then another one is in force.
+    // The first forecast expects 1, 2, 3... replicas at the end of each minute, and twice as many at most.
     let made = |first: f64| {
         let totals = (0..9).map(|index| 30.0 * (first + f64::from(index)));
         let totals: Vec<_> = totals.collect();
@@ -510,7 +511,7 @@ fn what_was_expected_for_a_minute_is_kept_as_it_was_made_a_lead_time_before() {
         "needed", "expected", "band", "ahead", "desired", "min", "max", "floor",
     ] {
         let drawn = svg.contains(&format!("data-layer=\"{layer}\""));
-        // Nothing asks for a floor.
+        // No floor is set.
         assert_eq!(drawn, layer != "floor", "{layer} in {svg}");
     }
     assert!(!svg.contains(">floor</text>"), "{svg}");
@@ -667,7 +668,7 @@ fn a_long_history_has_2000_rows_at_most() {
     assert_eq!((all.times.last(), all.current.len()), (newest, rows));
 }
 
-/// A process of which one server of metrics is not current.
+/// A process with one server of metrics that is not current.
 #[derive(Debug)]
 struct Ailing;
 
@@ -849,7 +850,7 @@ fn a_remedy_raises_max_replicas_to_what_was_needed_within_a_day() {
     let remedy = remedy_of(&page(), limited, &demands);
     let line = r#"kubectl -n shop patch effectivehorizontalpodautoscalers web --type=merge -p '{"spec":{"maxReplicas":16}}'"#;
     assert_eq!(remedy.copy.as_deref(), Some(line));
-    // A day later nobody remembers it.
+    // After a day the higher demand is not considered.
     demands.extend([11.5; 2]);
     let remedy = remedy_of(&page(), limited, &demands);
     assert!(remedy.copy.unwrap().contains(r#""maxReplicas":12}"#));

@@ -16,7 +16,7 @@ use super::{
     record::Latest,
 };
 
-/// The most openings of one autoscaler in one answer, and of a calendar.
+/// The most openings in one answer for an autoscaler, and in a calendar.
 const MOST: usize = 500;
 const MOST_OF_ALL: usize = 1000;
 /// The weeks of a calendar.
@@ -29,8 +29,8 @@ pub(super) fn of(latest: &Latest, span: Span) -> (Vec<WindowSpan>, bool) {
     (windows.collect(), truncated)
 }
 
-/// The first openings that touch a span, in the order of time, of autoscalers in their order, and whether there are more.
-/// Only as many are searched for as are asked for: a window may open every minute.
+/// The first openings that touch a span, in the order of time, of autoscalers in their order, and whether there are
+/// more. At most `most` are searched for: a window may open every minute.
 fn openings(all: &[&Latest], span: Span, most: usize) -> (Vec<CalendarWindow>, bool) {
     let windows = all.iter().flat_map(|latest| {
         let decided = latest.decided.iter();
@@ -49,7 +49,7 @@ fn openings(all: &[&Latest], span: Span, most: usize) -> (Vec<CalendarWindow>, b
     }
     let mut found = Vec::new();
     while let Some(Reverse((since, index, until))) = next.pop() {
-        // Asked here and not below: only now is it known that there is one more.
+        // Only the next opening shows that there are more than `most`.
         if found.len() == most {
             return (found, true);
         }
@@ -110,7 +110,7 @@ pub(super) fn calendar(
     })
 }
 
-/// From the Monday before, at the beginning of its day.
+/// The span of the weeks, which begins with the Monday on or before the asked day.
 fn weeks(query: &CalendarQuery, zone: &Zone, now: Timestamp) -> Result<Span, ViewError> {
     let weeks = query.weeks.unwrap_or(2);
     let asked = query.from.map_or(Ok(now), Timestamp::from_second);

@@ -1,4 +1,4 @@
-//! What an autoscaler's state comes to: one word, and one sentence. Pure.
+//! The state of an autoscaler as one word and one sentence. Pure.
 
 use foretide_crds::DecisionStatus;
 use foretide_domain::{
@@ -19,13 +19,13 @@ use foretide_api::autoscaler::Status;
 /// The reasons for which `Ready` is False although the autoscaler itself could act.
 const CONFLICTS: [&str; 2] = ["TargetConflict", "ExternalWriter"];
 
-/// Remarks of a forecast of which only the level of now is used.
+/// Reasons of a forecast of which only the current level is used.
 const UNUSED: [Reason; 2] = [Reason::NoSkill, Reason::NumericalFallback];
 
 /// The word for a status as it is reported, and the decision that it is about.
 pub(super) fn of(status: &Status, decided: Option<&Decided<'_>>) -> Word {
     let needed = decided.and_then(|decided| needed(&decided.metrics));
-    // A workload that was scaled to 0 on purpose lacks no replicas.
+    // A paused workload, which was scaled to 0 on purpose, lacks no replicas.
     let is_paused = decided.is_some_and(|it| it.decision.limit == Some(Limit::Paused));
     let is_short = decided
         .zip(needed)
@@ -48,8 +48,8 @@ pub(super) fn of(status: &Status, decided: Option<&Decided<'_>>) -> Word {
     Word::Fine
 }
 
-/// Whether what is decided is what scales the workload: not in Preview, not while it is paused, and not where something else
-/// sets the same replicas or the autoscaler cannot act.
+/// Returns whether the decision scales the workload: not in Preview, not while it is paused, not where another writer
+/// sets the same replicas, and not while the autoscaler cannot act.
 pub(super) fn acts(status: &Status, decided: &Decided<'_>) -> bool {
     decided.workload.strategy == Strategy::Auto
         && decided.decision.limit != Some(Limit::Paused)
@@ -57,7 +57,7 @@ pub(super) fn acts(status: &Status, decided: &Decided<'_>) -> bool {
         && !is(status, "ReplicaConflict", "True")
 }
 
-/// Why: of a problem its message, else that of the decision. It has no full stop.
+/// The reason for the word: the message of a problem, else that of the decision, without a full stop.
 pub(super) fn sentence(
     word: Word,
     status: &Status,
@@ -119,7 +119,7 @@ fn is_capped(status: &Status, decided: &Decided<'_>) -> bool {
     highest > decision.bounds.max || beyond_clusters(status).is_some()
 }
 
-/// How many replicas the clusters of a fleet can run, if that is less than the highest proposal.
+/// The replicas that the clusters of a fleet can run, if they are fewer than the highest proposal.
 fn beyond_clusters(status: &Status) -> Option<i32> {
     let most = status
         .fleet
@@ -151,7 +151,7 @@ fn untrusted(status: &Status) -> Option<&Condition> {
     prediction.or(cron).or(unreachable).or(active)
 }
 
-/// Whether a metric cannot be read.
+/// Returns whether a metric cannot be read.
 fn is_unread(decided: &Decided<'_>) -> bool {
     let proposals = decided.decision.proposals.iter();
     let mut observed = proposals.filter(|proposal| proposal.source == Source::Observed);

@@ -80,7 +80,7 @@ fn amounts(latest: &Latest) -> Vec<ProposalAmount> {
     proposals.zip(units).map(amount).collect()
 }
 
-/// Those with a problem first.
+/// The conditions with their remedies; those with a problem come first.
 fn conditions(recorded: &Recorded, controller: Option<&str>) -> Vec<ConditionView> {
     let conditions = recorded.latest.status.common.conditions.iter().flatten();
     let view = |condition: &Condition| {
@@ -98,21 +98,21 @@ fn conditions(recorded: &Recorded, controller: Option<&str>) -> Vec<ConditionVie
     views
 }
 
-/// Whether a condition is as it should be. A bound or a policy that limits the count is what it is for, but for
+/// Returns whether a condition is as it should be. A bound or a policy that limits the count is no problem, except
 /// `maxReplicas`.
 fn is_as_meant(condition: &Condition) -> bool {
     let limits = condition.type_ == "ScalingLimited" && condition.reason != "TooManyReplicas";
     limits || is_healthy(&condition.type_, &condition.status)
 }
 
-/// The object as a user would apply it, as YAML; then its workload with what a pod requests, as far as that is known and as
-/// `backtest -f` reads it.
+/// The object as a user would apply it, as YAML; then the workload with the requests of a pod, as far as they are known
+/// and as `backtest -f` reads them.
 pub(super) fn manifest(latest: &Latest) -> String {
     let value = match &latest.autoscaler {
         Autoscaler::Effective(object) => serde_json::to_value(&**object),
         Autoscaler::Federated(object) => serde_json::to_value(&**object),
     };
-    // What was read from JSON can be written as JSON, and that as YAML.
+    // A value that came from JSON can always be written as JSON and as YAML.
     let mut value = value.unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
         object.remove("status");
@@ -126,7 +126,7 @@ pub(super) fn manifest(latest: &Latest) -> String {
     yaml(&value) + &workload.unwrap_or_default()
 }
 
-/// The scale target, as far as its pods' requests are known.
+/// The scale target with the requests of its pods, if they are known.
 fn target_manifest(latest: &Latest) -> Option<Value> {
     let template = latest.decided.as_ref()?.template.as_ref()?;
     let pod_level = template.pod_level.as_ref().map(resources);

@@ -1,5 +1,5 @@
-//! What Foretide was worth beside a plain HPA: the back-test's simulation of that HPA over the recorded demand, scored
-//! beside what was.
+//! The benefit of Foretide compared with a plain HPA: the back-test's simulation of that HPA over the recorded demand,
+//! and the recorded replicas, scored alike.
 //!
 //! ```text
 //! recorded minutes --demand-------> sim::Run of sim::plain --> Score --+
@@ -31,14 +31,14 @@ use super::{
     rows::{MetricColumns, Rows},
 };
 
-/// How old a result may be that is asked for, and one that is part of a sum.
+/// Largest age of a result that is asked for, and of one that is part of a sum.
 const FRESH: SignedDuration = SignedDuration::from_mins(10);
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
-/// How many minutes Foretide scales a workload before it is compared: as in a back-test.
+/// Minutes for which Foretide must have scaled a workload before they are compared: as in a back-test.
 const LEAD_IN: i64 = 30;
 /// The fewest minutes that are compared.
 const LEAST: u32 = 60;
-/// The fewest after which a plain HPA may be called enough: a day.
+/// The fewest compared minutes after which a plain HPA may be called enough: a day.
 const LEAST_OF_ENOUGH: u32 = 24 * 60;
 /// The part of the minutes by which a plain HPA may be short for longer and still be enough: a minute and a half a day.
 const NEGLIGIBLE: f64 = 0.001;
@@ -74,7 +74,8 @@ impl WorthTable {
         let known = self.lock(|table| table.get(key).cloned());
         let fresh = known.filter(|known| known.is_younger(FRESH, now));
         let entry = fresh.unwrap_or_else(|| {
-            // Without the lock: days are simulated, and other readers would wait. Two of them may compute the same.
+            // Computed without the lock: days are simulated, and other readers would wait. Two readers may compute the
+            // same.
             let entry = Entry::of(recorded, now);
             self.lock(|table| table.insert(key.clone(), entry.clone()));
             entry
@@ -82,7 +83,7 @@ impl WorthTable {
         entry.worth()
     }
 
-    /// The sum of those that were computed.
+    /// The sum of the results that are known.
     pub(super) fn of_all(&self, all: &[Arc<Latest>]) -> Worth {
         let known = self.lock(|table| {
             let known = all
@@ -149,7 +150,7 @@ impl WorthTable {
     pub(super) fn next(&self, all: &[Arc<Latest>], now: Timestamp) -> Option<ObjectKey> {
         self.lock(|table| {
             let known: HashSet<_> = all.iter().map(|latest| &latest.key).collect();
-            // Else the results of removed autoscalers would be kept for as long as the process runs.
+            // Otherwise the results of removed autoscalers would be kept for as long as the process runs.
             table.retain(|key, _| known.contains(key));
             let is_due = |key: &&ObjectKey| {
                 let entry = table.get(key);
@@ -184,7 +185,7 @@ impl Entry {
     }
 
     fn is_younger(&self, age: SignedDuration, now: Timestamp) -> bool {
-        // After the clock was set back, an old result must not be kept until then.
+        // The absolute age: after the clock was set back, a result from its future is old, too.
         now.duration_since(self.computed).abs() < age
     }
 
@@ -236,7 +237,7 @@ impl Compared {
         }
     }
 
-    /// Whether a plain HPA is hardly ever short for longer, and costs no more, over a day at least.
+    /// Returns whether a plain HPA is hardly ever short for longer, and costs no more, over a day at least.
     fn is_plain_enough(&self) -> bool {
         let (actual, plain) = (&self.actual, &self.plain);
         let longer = plain.under.saturating_sub(actual.under);
@@ -246,7 +247,7 @@ impl Compared {
     }
 }
 
-/// How long a replica takes to start: as measured, else as the spec says, else the default.
+/// Start-up time of a replica: as measured, else as the spec says, else the default.
 fn start_up(latest: &Latest, decided: &LastDecision) -> SignedDuration {
     let prediction = latest.autoscaler.spec().prediction.as_ref();
     let seconds = prediction.and_then(|prediction| prediction.lead_time_seconds);
@@ -255,11 +256,11 @@ fn start_up(latest: &Latest, decided: &LastDecision) -> SignedDuration {
     lead_time.span
 }
 
-/// Scores what was beside a plain HPA over the recorded demand: the minutes in which Foretide scaled the workload, after half
-/// an hour of them.
+/// Scores the recorded replicas and a plain HPA over the recorded demand: the minutes in which Foretide scaled the
+/// workload, after half an hour of them.
 ///
 /// # Errors
-/// Why they cannot be compared, as a sentence.
+/// The reason for which they cannot be compared, as a sentence.
 fn compare(
     rows: &Rows,
     decided: &LastDecision,
@@ -290,7 +291,8 @@ fn compare(
         let (simulated, _) = run.minute();
         let was = recorded.minute(begin, simulated);
         if recorded.is_compared(begin) {
-            // A minute whose demand one side does not know is unknown on both, so that both have the same minutes.
+            // A minute whose demand one side does not know counts as unknown on both, so that both have the same
+            // minutes.
             let was = was.filter(|was| was.load.is_some() && simulated.load.is_some());
             let load = was.and(simulated.load);
             plain.add_minute(&Minute { load, ..simulated });
@@ -309,7 +311,7 @@ fn compare(
     }
 }
 
-/// Why nothing is compared.
+/// The reason for which nothing is compared.
 fn too_few(recorded: usize, compared: u32, decided: &LastDecision) -> String {
     if decided.workload.strategy == Strategy::Preview {
         return "with scaleStrategy Preview, what Foretide decides is not what scales the workload, so nothing is compared".to_owned();
@@ -350,7 +352,7 @@ fn recordings(rows: &Rows, workload: &mut Workload) -> Vec<RecordedMetric> {
     recorded
 }
 
-/// What was recorded, minute by minute.
+/// The recorded minutes by their beginning, read in the order of time.
 struct RecordedMinutes {
     minutes: HashMap<i64, RecordedMinute>,
     before: Option<u32>,
@@ -363,7 +365,7 @@ struct RecordedMinute {
     asked: u32,
     ready: u32,
     acted: bool,
-    /// At the target of that minute.
+    /// Replicas that the demand needs at the target of that minute.
     needed: Option<f32>,
 }
 
@@ -391,7 +393,7 @@ impl RecordedMinutes {
         }
     }
 
-    /// What was in a minute, if it was recorded, beside what was simulated.
+    /// The recorded result of a minute, if there is one; `simulated` provides the fields that are not recorded.
     fn minute(&mut self, begin: i64, simulated: Minute) -> Option<Minute> {
         let minute = *self.minutes.get(&begin)?;
         let before = self.before.replace(minute.asked);
@@ -409,14 +411,15 @@ impl RecordedMinutes {
         })
     }
 
-    /// Whether Foretide has scaled the workload for long enough.
+    /// Returns whether Foretide has scaled the workload for half an hour before this minute.
     fn is_compared(&self, begin: i64) -> bool {
         let since = self.acts_since;
         since.is_some_and(|since| begin >= since + LEAD_IN * MINUTE.as_secs())
     }
 }
 
-/// What needed so many replicas; where that is what was simulated, exactly that, because amounts are recorded in seven digits.
+/// A load that needs this many replicas: the simulated one if it needs the same, because recorded amounts have only
+/// seven digits.
 fn load(needed: f64, simulated: Option<Load>) -> Load {
     let same = simulated.filter(|it| (it.replicas() - needed).abs() <= 1e-5 * needed);
     same.unwrap_or(Load {

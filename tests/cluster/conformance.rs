@@ -59,7 +59,7 @@ enum Load {
     LastUnready(&'static str),
     /// The series of a metric that is not about pods.
     Series(&'static [&'static str]),
-    /// The same, and the last pod by name stops being ready.
+    /// The series of a metric that is not about pods, while the last pod by name stops being ready.
     SeriesAndLastUnready(&'static [&'static str]),
 }
 
@@ -119,14 +119,14 @@ fn subjects() -> Vec<Subject> {
             container_cpu(),
             vec![
                 step(Each("10m"), 2, 2, "50"),
-                // 1.7 x 2; then two are missing: 34 of 80 is 42 %, which is the other direction.
+                // 1.7 x 2; then two have no value: 34 of 80 is 42 %, which is the other direction.
                 step(Each("17m"), 4, 4, "85"),
                 step(Each("10m"), 4, 4, "50"),
-                // 20 % of three; the missing one counts as 100 %: 32 of 80, 0.8 x 4.
+                // 20 % of three; the pod without a value counts as 100 %: 32 of 80, 0.8 x 4.
                 step(First(3, "4m"), 4, 4, "20"),
                 step(Each("2m"), 2, 1, "10"),
                 step(Each("17m"), 4, 4, "85"),
-                // 95 %, but the unready one counts as idle: 57 of 80 is 71 %, 1.42 x 4; then 57 of 120.
+                // 95 %, but the unready pod counts as idle: 57 of 80 is 71 %, 1.42 x 4; then 57 of 120.
                 step(LastUnready("19m"), 6, 6, "95"),
             ],
         ),
@@ -141,7 +141,7 @@ fn subjects() -> Vec<Subject> {
                     step(Each("2500m"), 2, 2, "50"),
                     step(Each("5"), 4, 4, "100"),
                     step(Each("5"), 6, 6, "100"),
-                    // 0.4 x 3 that run, and so on down.
+                    // 0.4 x 3 that run, and further down in the same way.
                     step(Each("1"), 2, 1, "20"),
                 ],
             )
@@ -274,7 +274,7 @@ impl Subject {
         stage.world.apply(&self.autoscaler().to_string()).await;
     }
 
-    /// Sets each further load and compares, `syncs` later too: the first answer may be to the load before.
+    /// Sets each further load and compares, and again after `syncs`: the first answer may be to the previous load.
     async fn perform(&self, stage: &Stage<'_>, controller: &Controller, syncs: u64) {
         for step in &self.script[1..] {
             stage.set(self, &step.load).await;
@@ -364,7 +364,7 @@ impl Stage<'_> {
             .set_external(NAMESPACE, subject.name, series.chain([other]).collect());
     }
 
-    /// Marks it as a running pod that was never ready.
+    /// Marks the last pod as a running one that was never ready.
     async fn make_last_unready(&self, subject: &Subject) {
         let api: Api<Pod> = Api::namespaced(self.world.client.clone(), NAMESPACE);
         let pod = self.pods(subject).await.pop().unwrap();

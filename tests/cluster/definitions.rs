@@ -1,6 +1,6 @@
-//! What the API server makes of our definitions: the examples apply unchanged and are read back unchanged, invalid objects
-//! are refused with helpful messages, the optional policy of `deploy/admission/` lets only those write an autoscaler who
-//! may update the scale of its target; and all that a controller writes of a preview.
+//! The definitions in a real API server: the examples apply unchanged and are read back unchanged, invalid objects are
+//! refused with helpful messages, the optional policy of `deploy/admission/` admits writes of an autoscaler only from
+//! users who may update the scale of its target; and all writes of a controller for a preview.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -121,7 +121,7 @@ fn examples() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Sends what `kubectl create` sends: unknown fields are refused as well.
+/// Sends a request like `kubectl create`: unknown fields are refused as well.
 async fn create(world: &World, object: &Value) -> Result<Value, String> {
     let path = format!(
         "/apis/autoscaling.crane.io/v1alpha1/namespaces/{NAMESPACE}/effectivehorizontalpodautoscalers\
@@ -136,7 +136,7 @@ async fn create(world: &World, object: &Value) -> Result<Value, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Whether all that was written is stored as it is; defaults are added to it.
+/// Returns whether all that was written is stored unchanged; defaults are added to it.
 fn contains(stored: &Value, written: &Value) -> bool {
     match (stored, written) {
         (Value::Object(stored), Value::Object(written)) => written.iter().all(|(name, value)| {

@@ -1,6 +1,7 @@
-//! What only real members show of a fleet: joining, credentials, `ClusterProfile`s and permissions. Each has its own control
-//! plane, HPA controller and nodes: the hub itself, a cluster of a `ClusterProfile`, and one that an administrator joins. What
-//! a fleet decides, and what it does about members that fail, is proven in `tests/sim/fleet`.
+//! The parts of a fleet that need real members: joining, credentials, `ClusterProfile`s and permissions. Each member
+//! has its own control plane, HPA controller and nodes: the hub itself, a cluster of a `ClusterProfile`, and one that
+//! an administrator joins. The decisions of a fleet, and its reactions to members that fail, are proven in
+//! `tests/sim/fleet`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,7 +44,7 @@ use crate::{
 const SYSTEM: &str = "foretide-system";
 /// The service account of the hub in a member.
 const ACCOUNT: &str = "foretide-hub";
-/// The hub as a member, the member of a profile, and the other one.
+/// The hub as a member, the member of a profile, and the one that an administrator joins.
 const HOME: &str = "home";
 const EAST: &str = "east";
 const WEST: &str = "west";

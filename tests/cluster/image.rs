@@ -18,9 +18,9 @@ use crate::{
     world::{NAMESPACE, World},
 };
 
-/// Where the kubelet mounts the files of the service account.
+/// Path at which the kubelet mounts the files of the service account.
 const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
-/// Where the emulator is in the container, if there is one.
+/// Path of the emulator in the container, if there is one.
 const EMULATOR: &str = "emulator";
 /// All files of the image.
 const FILES: [&str; 4] = [
@@ -30,7 +30,7 @@ const FILES: [&str; 4] = [
     "usr/share/doc/foretide/sbom.cdx.json",
 ];
 
-/// Where `.ci/image` has unpacked the image.
+/// The folder in which `.ci/image` has unpacked the image.
 fn unpacked() -> PathBuf {
     std::env::var_os("IMAGE_ROOT").map(PathBuf::from).unwrap()
 }

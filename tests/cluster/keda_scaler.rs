@@ -1,5 +1,5 @@
-//! `foretide keda-scaler` as KEDA's own client sees it, over the objects of a real API server: values, activation and
-//! streams; TLS with certificates of our own and with client certificates.
+//! `foretide keda-scaler` with KEDA's own client, over the objects of a real API server: values, activation and
+//! streams; TLS with certificates of its own authority and with client certificates.
 
 use std::{
     collections::BTreeSet,
@@ -83,7 +83,7 @@ impl Scaler {
     }
 }
 
-/// KEDA's client with the certificates that it trusts and shows.
+/// KEDA's client with its trusted and its own certificates.
 #[derive(Clone)]
 struct Client {
     program: PathBuf,
@@ -215,7 +215,7 @@ fn autoscaler(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Writes what the controller would write: a cron window, a forecast with this target, and a floor.
+/// Writes the decision of a controller: a cron window, a forecast with this target, and a floor.
 async fn decide(world: &World, window: Option<i32>, target: &str, floor: Option<i32>) {
     let all: Api<EffectiveHorizontalPodAutoscaler> = Api::namespaced(world.client.clone(), "shop");
     let status = json!({"status": {"decision": {

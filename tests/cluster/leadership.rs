@@ -1,8 +1,8 @@
 //! The binary as a process among others: one replica leads and is killed, paused in the middle of its writes, and asked to
 //! end; Prometheus and the API server end and return.
 //!
-//! What must hold at each moment of a succession is proven in `tests/sim`; this is about real signals, processes, leases
-//! and connections. What was written when is read from the audit log, in which each replica has an account of its own.
+//! The state at each moment of a succession is proven in `tests/sim`; this is about real signals, processes, leases and
+//! connections. The times of writes are read from the audit log, in which each replica has an account of its own.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -31,7 +31,7 @@ const SYSTEM: &str = "foretide-system";
 /// Autoscalers that change at once, so that a leader has more to write when it is paused.
 const OBJECTS: usize = 30;
 const LEADER: &str = include_str!("../../deploy/23-leader-rbac.yaml");
-/// As `deploy/` runs a replica, but for a lease that a busy machine does not let expire by itself.
+/// Flags of a replica as in `deploy/`, except for a lease that a busy machine does not let expire by itself.
 const ELECTION: [&str; 6] = [
     "--listen=127.0.0.1:0",
     "--leader-elect",
@@ -111,7 +111,7 @@ fn of(world: &World, account: &str) -> Vec<rig::AuditEvent> {
     events
 }
 
-/// When writes of an account were accepted, other than those of the lease and of events.
+/// Times at which writes of an account were accepted, other than those of the lease and of events.
 fn writes(world: &World, account: &str) -> Vec<Timestamp> {
     let meant = of(world, account)
         .into_iter()
@@ -130,7 +130,7 @@ pub(crate) fn leases(client: &Client) -> Api<Lease> {
     Api::namespaced(client.clone(), SYSTEM)
 }
 
-/// Who holds the lease; empty if nobody does.
+/// The holder of the lease; empty if there is none.
 pub(crate) async fn holder(client: &Client) -> Result<String, String> {
     let lease = leases(client).get("foretide").await;
     let spec = lease.map_err(|error| error.to_string())?.spec;
@@ -139,7 +139,7 @@ pub(crate) async fn holder(client: &Client) -> Result<String, String> {
         .unwrap_or_default())
 }
 
-/// Waits until another replica than `before` holds the lease; returns which.
+/// Waits until another replica than `before` holds the lease; returns the new holder.
 pub(crate) async fn next_holder(client: &Client, before: &str) -> String {
     eventually(TIMEOUT, "another replica leads", || async {
         let found = holder(client).await?;
@@ -166,7 +166,7 @@ async fn ask_for(world: &World, replicas: i32) {
     join_all(patched).await;
 }
 
-/// How many Deployments have this count.
+/// The number of Deployments with this count.
 async fn with(world: &World, replicas: i32) -> Result<usize, String> {
     let listed = world.deployments().list(&ListParams::default()).await;
     let listed = listed.map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! Credentials in every file and field that may hold one, usable and not, and servers that take and refuse them: what is wrong
-//! is said, and no secret is found in a log, a status, an event, a metric or the output of a command.
+//! Credentials in every file and field that may hold one, usable and not, and servers that take and refuse them: errors
+//! are reported, and no secret is found in a log, a status, an event, a metric or the output of a command.
 
 use std::{collections::BTreeMap, fs, process::Stdio};
 
@@ -27,7 +27,7 @@ use crate::{
 const TENANT_HEADER: &str = "X-Scope-OrgID";
 /// The namespace of the members' Secrets.
 const SYSTEM: &str = "foretide-system";
-/// A part of a secret that is this long is secret too.
+/// Length from which a part of a secret is secret, too.
 const PART: usize = 12;
 
 const TOKEN: &str = "pq4vX8kT2sZ7bN5pRw1eJ6";
@@ -49,7 +49,7 @@ const OF_MEMBER: &str = "bT2zQ8cH6sL4nX9vRk7mW3";
 #[derive(Default)]
 struct Planted(BTreeMap<String, &'static str>);
 
-/// What was written, and by whom.
+/// Outputs with their authors.
 #[derive(Default)]
 struct Outputs(Vec<(String, String)>);
 
@@ -134,7 +134,7 @@ impl Planted {
         self.0.insert(text.to_owned(), name);
     }
 
-    /// Where a secret is shown, with the text before it.
+    /// Places in which a secret is shown, with the text before it.
     fn shown_in(&self, outputs: &Outputs) -> Vec<String> {
         let any: Vec<_> = self.0.keys().map(|text| regex::escape(text)).collect();
         let any = Regex::new(&any.join("|")).unwrap();
@@ -237,8 +237,8 @@ fn plant(folder: &Folder, pki: &Pki, other: &Pki) -> Planted {
     planted
 }
 
-/// Every state that cannot be used, and then those that can, because a forecast stays in force. The servers are one that
-/// wants a certificate and a password, one that wants a token, and one whose own certificate has expired.
+/// Every state that cannot be used, and then those that can, because a forecast stays in force. The servers are one
+/// that wants a certificate and a password, one that wants a token, and one whose own certificate has expired.
 fn cases([secured, proxy, expired]: [&str; 3]) -> Vec<Case> {
     let tls = |ca: &str, certificate: &str, key: &str| json!({ "caFile": ca, "certFile": certificate, "keyFile": key });
     let ours = tls("ca.crt", "client.crt", "client.key");
@@ -345,7 +345,7 @@ fn cases([secured, proxy, expired]: [&str; 3]) -> Vec<Case> {
         .into()
 }
 
-/// What has no place in a configuration, or is misspelled, with what is said about it.
+/// Invalid or misspelled parts of a configuration, with their messages.
 fn refused_configurations() -> Vec<(String, &'static str)> {
     let of_url = format!("https://foretide:{OF_URL}@127.0.0.1:9");
     let server = |more: Value| {
@@ -402,7 +402,7 @@ async fn add_member(world: &World, name: &str, kubeconfig: &str) {
     world.apply(&secret.to_string()).await;
 }
 
-/// Members whose kubeconfigs hold secrets: a token that is refused, and what is not allowed there.
+/// Adds members whose kubeconfigs hold secrets: a token that is refused, and forbidden fields.
 async fn add_members(world: &World, folder: &Folder) {
     let kubeconfig = fs::read_to_string(world.cluster.kubeconfig_path()).unwrap();
     let of_user = |user: Value| {
@@ -448,8 +448,8 @@ async fn add_members(world: &World, folder: &Folder) {
 }
 
 /// Waits until the condition `PredictionReady` has this reason, and a message with this text. A server that refuses a
-/// certificate closes the connection while the request is on its way, and what it says can be lost: then the controller
-/// asks again.
+/// certificate closes the connection while the request is on its way, and its answer can be lost: in that case the
+/// controller asks again.
 async fn reported(world: &World, (reason, message): (&str, &str)) {
     eventually(TIMEOUT, &format!("{reason}: {message}"), || async {
         let found = world.ehpas().get("php-apache").await;
@@ -462,7 +462,7 @@ async fn reported(world: &World, (reason, message): (&str, &str)) {
     .await;
 }
 
-/// Runs a controller until it reports what is wrong, and keeps what it and the commands print meanwhile.
+/// Runs a controller until it reports the expected state, and keeps its output and that of the commands.
 async fn run(world: &World, folder: &Folder, case: &Case, outputs: &mut Outputs) {
     let config = folder.write("config.yaml", &configuration(&case.server));
     let log = folder.0.join("log");

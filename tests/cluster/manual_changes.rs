@@ -124,7 +124,7 @@ impl Controller {
         count("sync") + count("fleet_sync")
     }
 
-    /// Waits for `count` more syncs; what they have not written, the controller does not write.
+    /// Waits for `count` more syncs; objects that they have not written are not written by the controller.
     pub(crate) async fn further_syncs(&self, count: u64) {
         let until = self.syncs() + count;
         eventually(TIMEOUT, &format!("{count} further syncs"), || async {

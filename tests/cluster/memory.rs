@@ -11,7 +11,8 @@ use crate::{
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "creates 750 MB of objects, in some minutes: `just nightly`"]
 async fn thousands_of_large_objects_fit_into_the_memory_of_deploy() {
-    // Without the controllers of the cluster, which would copy the objects until etcd is full; so nodes never get ready.
+    // Without the controllers of the cluster, which would copy the objects until etcd is full; so nodes never get
+    // ready.
     let options = ClusterOptions::named("large")
         .without(Component::KubeControllerManager)
         .nodes(0, NodeSize::new("1", "1Gi", 1));
@@ -38,7 +39,7 @@ async fn thousands_of_large_objects_fit_into_the_memory_of_deploy() {
     eprintln!("{} large objects: at most {peak} MiB resident", 10 * LARGE);
 }
 
-/// The most memory that a process had resident so far, in MiB, as Linux says.
+/// The largest resident memory of a process so far, in MiB, as Linux reports it.
 fn peak_resident(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,5 +1,5 @@
-//! Who may read `/metrics` and the page of a controller, as a real API server decides: the metrics also of a standby,
-//! which writes nothing.
+//! The rights to read `/metrics` and the page of a controller, as a real API server decides: the metrics also of a
+//! standby, which writes nothing.
 
 use std::{net::SocketAddr, path::Path, process::Stdio};
 
@@ -35,8 +35,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: foretide
 subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]
 ";
 
-/// `other` may not; `viewer` may view another namespace, which has one of the autoscalers. Another process leads, for longer
-/// than the scenario.
+/// `other` may not read the metrics; `viewer` may view another namespace, which has one of the autoscalers. Another
+/// process leads, for longer than the scenario.
 const OBJECTS: &str = r"
 apiVersion: v1
 kind: Namespace
@@ -136,7 +136,7 @@ fn json_of(text: &str) -> Value {
     serde_json::from_str(body.unwrap_or_default()).unwrap_or_default()
 }
 
-/// `foretide ui` as the user of a kubeconfig, with the rights of `viewer`, and where it listens.
+/// Starts `foretide ui` as the user of a kubeconfig, with the rights of `viewer`; returns its address, too.
 async fn ui(world: &World, controller: SocketAddr) -> (Child, SocketAddr) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
     command
@@ -163,8 +163,8 @@ async fn ui(world: &World, controller: SocketAddr) -> (Child, SocketAddr) {
     (child, address.parse().unwrap())
 }
 
-/// Who may list the autoscalers of one namespace sees those on the page, with a token or through `foretide ui`; others
-/// see nothing.
+/// Checks that a user who may list the autoscalers of one namespace sees those on the page, with a token or through
+/// `foretide ui`, and that others see nothing.
 async fn the_page_shows_its_readers_their_namespaces(world: &World) {
     let config = Config {
         listen: free_address(),
@@ -294,7 +294,7 @@ pub(crate) async fn metrics_are_for_accounts_with_the_role_and_tokens_of_the_aud
     let spec = leases.get("foretide").await.unwrap().spec.unwrap();
     assert_eq!(spec.holder_identity.as_deref(), Some("another"));
 
-    // Without the API server nothing is known, and the probes go on.
+    // Without the API server no right is known, and the probes go on.
     world.cluster.stop_apiserver();
     let fresh = format!("{of_controller}y");
     let answer = get(standby, "/metrics", Some(&fresh)).await.unwrap();

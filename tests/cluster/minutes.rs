@@ -30,10 +30,10 @@ use rig::{ClusterOptions, History, Prometheus, Span, eventually};
 
 use crate::world::{TIMEOUT, World};
 
-/// A midnight, before which there are 14 days.
+/// Midnight at the end of 14 days of history.
 const MIDNIGHT: i64 = 1_767_225_600;
 const DAY: i64 = 86_400;
-/// How often Prometheus scraped.
+/// Interval of the scrapes of Prometheus.
 const SCRAPE: i64 = 15;
 
 /// The demand of the minute that ends at `end`, in cores: a daily wave, of which single minutes have between half and one
@@ -100,7 +100,7 @@ impl Started {
         }
     }
 
-    /// How many more of so many forecasts are not exceeded than their quantiles say, as a share. A sync reads every minute
+    /// The share of this many forecasts that are not exceeded, minus that of their quantiles. A sync reads every minute
     /// when it has ended.
     async fn off(&mut self, key: &SeriesKey, minutes: u32) -> f64 {
         let mut more = 0.0;

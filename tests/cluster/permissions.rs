@@ -1,6 +1,6 @@
-//! What `deploy/` grants is what is used, by the audit log of a real API server: every kind of target, metric and object in
-//! one cluster, and the roles that the documentation gives for kinds of other groups, for the rules of prometheus-adapter and
-//! for readers of metrics.
+//! The granted permissions of `deploy/` are the used ones, by the audit log of a real API server: every kind of target,
+//! metric and object in one cluster, and the roles that the documentation gives for kinds of other groups, for the
+//! rules of prometheus-adapter and for readers of metrics.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub(crate) fn granted(yaml: &str) -> BTreeSet<Permission> {
     };
     let mut permissions = BTreeSet::new();
     let all = roles.flat_map(|role| role["rules"].as_array().unwrap());
-    // Others are about paths that are no resource.
+    // Rules without resources are about other paths.
     for rule in all.filter(|rule| rule.get("resources").is_some()) {
         for group in texts(rule, "apiGroups") {
             for resource in texts(rule, "resources") {
@@ -332,7 +332,8 @@ async fn prepare_kinds(world: &World) -> Api<DynamicObject> {
     widgets
 }
 
-/// Each status names what is missing; with the documented rule the kind is scaled, by Direct and by a child.
+/// Checks that each status names the missing permission; with the documented rule the kind is scaled, by Direct and by
+/// a child.
 async fn any_kind_with_a_scale_subresource_is_scaled(
     world: &World,
     metrics: &FakeMetrics,

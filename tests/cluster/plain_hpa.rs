@@ -68,7 +68,7 @@ fn load(fake: &FakeMetrics, total: u32) {
     fake.set_external(NAMESPACE, METRIC, vec![Reading::new(&total.to_string())]);
 }
 
-/// Waits until Deployments have this count, and each child HPA and our status ask for it.
+/// Waits until Deployments have this count, and each child HPA and the status of its autoscaler ask for it.
 async fn settle(world: &World, names: &[&str], count: i32) {
     let what = format!("exactly {count}");
     join_all(

@@ -1,4 +1,4 @@
-//! The environment of one scenario: a cluster with our manifests applied, and controllers to run in it.
+//! The environment of one scenario: a cluster with the manifests of Foretide, and controllers to run in it.
 
 use std::{
     collections::BTreeMap,
@@ -32,9 +32,9 @@ use rig::{AuditEvent, Cluster, ClusterOptions, HpaFlags, Identity, Span, eventua
 use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinHandle};
 
-/// How long a step of a scenario may take at most.
+/// The time limit of a step of a scenario.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
-/// The user name of our requests at the API server.
+/// The user name of the controller's requests at the API server.
 pub(crate) const CONTROLLER_USER: &str =
     "system:serviceaccount:foretide-system:foretide-controller";
 /// The namespace of the scenarios' objects.
@@ -200,7 +200,7 @@ impl World {
         .await
     }
 
-    /// The requests of our controller to the API server so far.
+    /// The requests of the controller to the API server so far.
     pub(crate) fn requests(&self) -> Vec<AuditEvent> {
         let mut events = self.cluster.audit().unwrap();
         events.retain(|event| event.user == CONTROLLER_USER);
@@ -221,7 +221,7 @@ impl World {
     }
 }
 
-/// A folder with credentials, as a Secret is mounted: it is gone with the value.
+/// A folder with credentials, mounted like a Secret: it is removed with the value.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -289,7 +289,7 @@ pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
         .unwrap()
 }
 
-/// Whether a user may do something, as the API server decides.
+/// Returns whether a user may do something, as the API server decides.
 pub(crate) async fn may(client: &Client, user: &str, attributes: &Value) -> Result<bool, String> {
     let review = json!({ "spec": { "user": user, "resourceAttributes": attributes } });
     let review: SubjectAccessReview = serde_json::from_value(review).unwrap();

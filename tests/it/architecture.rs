@@ -1,4 +1,5 @@
-//! The dependency rule, checked on the sources: which module may name which, and what pure modules must not use.
+//! The dependency rule, checked on the sources: the modules that each module may name, and texts that pure modules must
+//! not use.
 //!
 //! Compilers and lints see one line at a time; this test reads whole folders. It reads text, not types: it strips line
 //! comments and splits grouped imports. `Cargo.toml` and `clippy.toml` cover the rest.
@@ -21,7 +22,7 @@ struct Rule {
     reason: &'static str,
 }
 
-/// Time, tasks and the process: what the standard library offers to a crate whose manifest names no other way to them.
+/// Time, tasks and the process: parts of the standard library, which a crate can use without a dependency.
 const EFFECTS: &[&str] = &[
     "async fn",
     ".await",
@@ -116,18 +117,18 @@ const RULES: &[Rule] = &[
             "src/adapters/api_server",
             // The lease itself.
             "src/adapters/kube/lease.rs",
-            // What every replica writes, whether it leads or not.
+            // Writes of every replica, independently of leadership.
             "src/adapters/certificates/secret.rs",
             "src/adapters/kube/access.rs",
             "src/adapters/kube/api_services.rs",
-            // What only reads.
+            // Reads only.
             "src/adapters/kube/pod_list.rs",
             "src/adapters/members/inventory.rs",
             "src/adapters/remote_page/pods.rs",
             "src/adapters/upstream.rs",
-            // What a person writes, with `foretide members`.
+            // Writes of a person, by `foretide members`.
             "src/adapters/members/admin.rs",
-            // What a person asks for, with `foretide ui`.
+            // Requests of a person, by `foretide ui`.
             "src/adapters/remote_page/account.rs",
             "src/adapters/members/registry.rs",
             "src/adapters/kube/tests",
@@ -235,13 +236,13 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// What differs from run to run; tests may use it.
+/// Sources of differences from run to run; tests may use them.
 const CHANCE: Rule = Rule {
     places: &["src"],
     except: &[
         "src/clock.rs",
         "src/machine.rs",
-        // Where the machine is made.
+        // The one place where the machine is made.
         "src/main.rs",
         // Pages are for people.
         "src/cli/web/lab.rs",
@@ -258,7 +259,7 @@ const CHANCE: Rule = Rule {
     reason: "time, chance and threads come from the `Machine` that is passed, so that a simulation repeats",
 };
 
-/// What differs even there: which branch of a `select!` is polled first.
+/// The order in which the branches of a `select!` are polled, which differs even in a simulation.
 const ORDER: Rule = Rule {
     places: &["src"],
     except: &[],
@@ -314,7 +315,7 @@ impl Rule {
     }
 }
 
-/// The same lines without comments and items for tests. A `select!` whose first line is not `biased;` says so.
+/// The same lines without comments and items for tests. A `select!` whose first line is not `biased;` is marked.
 fn product_code(source: &str) -> String {
     let mut code = String::new();
     let mut test: Option<String> = None;
@@ -347,7 +348,7 @@ pub(crate) fn without_comment(line: &str) -> &str {
     comment.map_or(line, |at| &line[..at])
 }
 
-/// Whether `name` occurs in `text` as a whole word.
+/// Returns whether `name` occurs in `text` as a whole word.
 fn contains_word(text: &str, name: &str) -> bool {
     let begins = |at: usize| !name.starts_with(is_word) || !text[..at].ends_with(is_word);
     let ends =

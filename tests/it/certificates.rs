@@ -17,7 +17,7 @@ use rustls::{
 use tokio::{io::duplex, sync::watch};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// A cluster that is never asked.
+/// Kubeconfig of a cluster that gets no request.
 const KUBECONFIG: &str = r"
 apiVersion: v1
 kind: Config
@@ -50,7 +50,7 @@ impl Files {
     }
 
     fn write(&self, name: &str, text: &str) {
-        // As a kubelet does it: a reader sees the old content or the new one.
+        // Replaced at once, as by a kubelet: a reader sees the old content or the new one.
         fs::write(self.path("next"), text).unwrap();
         fs::rename(self.path("next"), self.path(name)).unwrap();
     }
@@ -62,7 +62,7 @@ impl Files {
         self.write("tls.key", &key);
     }
 
-    /// The certificates of a server that reads the files whenever everything else waits.
+    /// The certificates of a server that reads the files whenever all other tasks wait.
     async fn certificates(&self, clients: ClientCertificates) -> Certificates {
         let kubeconfig = self.path("kubeconfig");
         let connection =
@@ -75,7 +75,7 @@ impl Files {
         Certificates::new(&connection.unwrap(), source, clients, clock)
     }
 
-    /// Whether a client of a server with this name comes through the handshake.
+    /// Returns whether a client of a server with this name comes through the handshake.
     async fn accepts(
         &self,
         config: Arc<ServerConfig>,
@@ -122,7 +122,7 @@ async fn a_new_pair_is_presented() {
     let mut configs = certificates.configs();
     assert!(configs.borrow().is_none());
     let steps = async {
-        // Without files there is no configuration, and then they come.
+        // Without files there is no configuration; then they appear.
         files.serve_as("first");
         let first = next(&mut configs).await;
         assert!(files.accepts(Arc::clone(&first), "first", None).await);

@@ -35,7 +35,7 @@ fn sources() -> Vec<(String, PathBuf)> {
         let copies = format!("{folder}/");
         all.extend(in_folder(&format!("deploy/{folder}"), &copies, is_yaml));
     }
-    // That of the controller takes values.
+    // The file of the controller takes values.
     let of_servers = |name: &str| is_yaml(name) && name != "controller.yaml";
     let policies = "network-policy/";
     all.extend(in_folder("deploy/network-policy", policies, of_servers));

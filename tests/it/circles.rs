@@ -19,9 +19,9 @@ struct Crate(BTreeMap<Module, Source>);
 
 #[derive(Debug)]
 struct Source {
-    /// What it names, from the root of the crate.
+    /// Modules that the file names, from the root of the crate.
     paths: Vec<Module>,
-    /// What it offers of others: the name, and where that comes from.
+    /// Re-exported names, with the modules that they come from.
     exports: BTreeMap<String, Module>,
 }
 
@@ -46,7 +46,7 @@ impl Crate {
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).expect("a readable source");
                 let source = Source::read(&text, &inner);
-                // `main.rs` stands beside `lib.rs`, which nothing may name back.
+                // `main.rs` stands beside `lib.rs`, which cannot name it back.
                 self.0.entry(inner).or_insert(source);
             }
         }
@@ -82,7 +82,7 @@ impl Crate {
                 (module, others.collect())
             })
             .collect();
-        // What imports nothing of the rest, or is imported by none of it, is in no circle.
+        // A module that imports none of the rest, or is imported by none of it, is in no circle.
         loop {
             let all: BTreeSet<_> = left.keys().copied().collect();
             let named: BTreeSet<_> = left.values().flatten().copied().collect();
@@ -182,7 +182,7 @@ fn leaves(tree: &str) -> Vec<String> {
             }
         }
     }
-    // The closing braces of inner groups at the end were trimmed with those of this one.
+    // The closing braces of inner groups at the end were trimmed with those of this group.
     if let Some(last) = parts.last_mut() {
         last.extend(std::iter::repeat_n(
             '}',

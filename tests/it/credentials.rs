@@ -1,5 +1,5 @@
-//! Credentials for Prometheus in files: what is sent, what is wrong with a file, and how changes are followed. The
-//! server is a proxy that wants a token and a tenant, before a stub that answers every query.
+//! Credentials for Prometheus in files: their use, the errors of a file, and changes. The server is a proxy that wants
+//! a token and a tenant, before a stub that answers every query.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! What `deploy/` installs, read from the manifests: the roles of users, a controller of which one replica leads, and the
-//! servers of metrics, of which each replica serves.
+//! The objects of `deploy/`, read from the manifests: the roles of users, a controller of which one replica leads, and
+//! the servers of metrics, of which each replica serves.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ struct Rule {
     verbs: Vec<String>,
 }
 
-/// The name of a role, the roles that it is aggregated to, and what it allows on fleets.
+/// The name of a role, the roles that it is aggregated to, and its permissions on fleets.
 fn of_fleets(role: &Role) -> (&str, Vec<&str>, Vec<&str>) {
     let added = ["view", "edit", "admin"];
     let added = added.into_iter().filter(|to| {

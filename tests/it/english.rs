@@ -44,7 +44,7 @@ const DEPENDENT: [&str; 34] = [
     "her",
 ];
 
-/// The first lines of the blocks of comments that begin with such a word.
+/// The first lines of the blocks of comments that begin with a dependent word.
 fn dependent(source: &str) -> Vec<&str> {
     let product = source.split("#[cfg(test)]").next().unwrap_or_default();
     let mut before = false;
@@ -70,7 +70,7 @@ fn comments_of_items_stand_alone() {
             &Path::new(env!("CARGO_MANIFEST_DIR")).join(place),
             &mut files,
         );
-        // What is compiled for tests alone.
+        // Files of tests alone.
         files.retain(|file| {
             let path = file.to_string_lossy();
             !path.contains("laws") && !path.contains("/tests")

@@ -1,4 +1,4 @@
-//! The examples in `examples/`: what the HPAs of metrics read is what the autoscaler beside them publishes, and the
+//! The examples in `examples/`: the HPAs of metrics read the metrics that the autoscaler beside them publishes, and the
 //! annotated one has every field.
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ const PODS: &str = include_str!("../../examples/adapter-hpa-pods.yaml");
 /// Name, labels and target of a metric.
 type Described = (String, Vec<(String, String)>, String);
 
-/// A metric of the types External and Pods; of others, nothing.
+/// A metric of the types External and Pods; nothing for other types.
 fn described(spec: &MetricSpec) -> Option<Described> {
     let describe = |metric: &MetricIdentifier, target: &MetricTarget| {
         let selector = metric.selector.clone().unwrap_or_default();

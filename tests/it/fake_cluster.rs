@@ -1,6 +1,6 @@
 //! A fake cluster: objects, pods and usage as a test sets them, and every write in order.
 //!
-//! It keeps what is written and answers at once. `tests/cluster` covers the same behavior on a real control plane.
+//! Writes are stored and answered at once. `tests/cluster` covers the same behavior on a real control plane.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,15 +44,15 @@ use serde_json::{Value, json};
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct State {
     pub(crate) autoscalers: BTreeMap<String, Ehpa>,
-    /// UIDs of those of them that fail to parse.
+    /// UIDs of the autoscalers that fail to parse.
     pub(crate) undecoded: BTreeSet<String>,
     pub(crate) federated: BTreeMap<String, FederatedHPA>,
-    /// Federated autoscalers as a watch that is late shows them.
+    /// Federated autoscalers in the view of a late watch.
     pub(crate) late: Option<BTreeMap<String, FederatedHPA>>,
     /// Federated autoscalers that fail to parse, which lists leave out.
     pub(crate) unreadable: BTreeMap<String, FederatedHPA>,
     pub(crate) hpas: BTreeMap<String, HpaView>,
-    /// Whether KEDA has paused every target.
+    /// State of KEDA's pause of every target.
     pub(crate) keda_pause: KedaPause,
     pub(crate) replicas: BTreeMap<String, u32>,
     /// Complete objects, for workloads that are read or placed as such.
@@ -60,7 +60,7 @@ pub(crate) struct State {
     pub(crate) millicores: i64,
     /// The kind whose copies are out of date.
     pub(crate) stale_copies: Option<&'static str>,
-    /// How old the samples of all pods are, if that is too old.
+    /// Age of the samples of all pods, if they are too old.
     pub(crate) stale_for: Option<SignedDuration>,
     /// The series of every external metric, in milli-units.
     pub(crate) external: Option<i64>,
@@ -70,38 +70,38 @@ pub(crate) struct State {
     versions: u32,
     pub(crate) refuses: bool,
     pub(crate) unselective: bool,
-    /// Whether calls never return.
+    /// Calls never return.
     pub(crate) hangs: bool,
-    /// Whether calls to the metrics APIs never return.
+    /// Calls to the metrics APIs never return.
     pub(crate) metrics_hang: bool,
-    /// Whether writes of statuses and events never return, until this is unset.
+    /// Writes of statuses and events do not return until this is unset.
     pub(crate) reports_hang: bool,
-    /// The namespace in which they never return.
+    /// The only namespace in which such writes do not return.
     pub(crate) reports_hang_in: Option<String>,
     /// Namespaces in which writes of predictions never return, until they are removed here.
     pub(crate) predictions_hang: BTreeSet<String>,
-    /// How often the status of each prediction was written, by namespace and name.
+    /// Number of writes of the status of each prediction, by namespace and name.
     pub(crate) published: BTreeMap<String, u32>,
     /// Targets for which every call hangs.
     pub(crate) hanging: BTreeSet<String>,
     /// Targets for which every call panics.
     pub(crate) poison: BTreeSet<String>,
-    /// Whether writes of HPAs panic.
+    /// Writes of HPAs panic.
     pub(crate) poisons_writes: bool,
     /// The number of calls that need a request.
     pub(crate) calls: u32,
-    /// The number of replicas that its nodes can run.
+    /// The number of replicas that the nodes can run.
     pub(crate) capacity: Option<u32>,
-    /// The number of pods without a node, and since when.
+    /// The number of pods without a node, with the time since which they have none.
     pub(crate) unschedulable: (u32, Option<Timestamp>),
     /// The last writer of the replicas, unless it is an HPA or Foretide.
     pub(crate) writer: Option<String>,
     pub(crate) writes: Vec<String>,
-    /// The problem that its connection reports.
+    /// The problem that the member's connection reports.
     pub(crate) problem: Option<String>,
-    /// Whether the problem is an unusable Secret.
+    /// The problem is an unusable Secret.
     pub(crate) unusable: bool,
-    /// Whether the problem is that it rejects the hub's credentials.
+    /// The problem is that the member rejects the hub's credentials.
     pub(crate) rejects_credentials: bool,
     /// The time of measurements.
     pub(crate) now: Timestamp,
@@ -113,7 +113,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The next version of an HPA; a conflict unless the manifest names the version that is there.
+    /// The next version of an HPA; a conflict unless the manifest names the present version.
     fn version_for(
         &mut self,
         manifest: &Value,
@@ -285,7 +285,7 @@ impl State {
         self.objects.remove(name);
     }
 
-    /// Refuses a write while the cluster refuses them all.
+    /// Refuses a write while the cluster refuses all writes.
     fn permit(&self, what: &str) -> Result<(), ClusterError> {
         if self.refuses {
             return Err(ClusterError::Refused {
@@ -307,7 +307,7 @@ fn controller(owner: &Value) -> ControllerRef {
     }
 }
 
-/// A status as an API server keeps it.
+/// A status in the form in which an API server stores it.
 fn stored<S: Serialize + DeserializeOwned>(status: &S) -> S {
     serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap()
 }
@@ -336,7 +336,7 @@ pub(crate) fn targets() -> Arc<TargetRules> {
 #[derive(Clone, Default)]
 pub(crate) struct FakeCluster(Arc<Mutex<State>>);
 
-/// Lets a stopped clock run to a later time; to an earlier one it is set.
+/// Lets a stopped clock run to a later time, or sets it to an earlier one.
 pub(crate) fn run_to(clock: &Clock, at: Timestamp) {
     match Duration::try_from(at.duration_since(clock.now())) {
         Ok(passes) => clock.advance(passes),
@@ -359,7 +359,7 @@ impl FakeCluster {
         self.put_in("shop", name, replicas, spec);
     }
 
-    /// As [`put`](Self::put), in another namespace; names must differ nevertheless.
+    /// Adds an autoscaler like [`put`](Self::put), in another namespace; names must differ nevertheless.
     pub(crate) fn put_in(&self, namespace: &str, name: &str, replicas: u32, spec: &str) {
         let yaml = format!(
             "apiVersion: autoscaling.crane.io/v1alpha1\nkind: EffectiveHorizontalPodAutoscaler\n\
@@ -459,7 +459,7 @@ impl FakeCluster {
         }
     }
 
-    /// Says that the copies of these kinds are out of date, if they are.
+    /// Returns that the copies of these kinds are out of date, if they are.
     fn stale_of(&self, kinds: &[&str]) -> Option<UnusableCopies> {
         let stale = self.state().stale_copies;
         let kind = stale.filter(|kind| kinds.contains(kind))?;

@@ -1,4 +1,4 @@
-//! The registry of fake member clusters, and whether each can be reached.
+//! The registry of fake member clusters, with the state of their connections.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,15 +18,15 @@ use crate::fake_cluster::FakeCluster;
 /// A member that does not answer for this long counts as lost.
 pub(crate) const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
 
-/// The members, and whether they can be reached.
+/// The members, with the state of their connections.
 #[derive(Clone, Default)]
 pub(crate) struct Members {
     pub(crate) clusters: Arc<Mutex<BTreeMap<String, (FakeCluster, Health)>>>,
-    /// Those of them whose Secrets were deleted: they run on, and the hub does not know of them.
+    /// Members whose Secrets were deleted: they run on, and the hub does not know of them.
     pub(crate) unregistered: Arc<Mutex<BTreeSet<String>>>,
-    /// Those of them that leave on purpose.
+    /// Members that leave on purpose.
     pub(crate) leaving: Arc<Mutex<BTreeSet<String>>>,
-    /// Whether they have not been listed.
+    /// The members have not been listed.
     pub(crate) is_unlisted: Arc<AtomicBool>,
     /// Wakes the controller, as a change of a member does.
     pub(crate) changes: Arc<Notify>,

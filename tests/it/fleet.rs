@@ -1,4 +1,4 @@
-//! Syncs of a fleet over fake clusters: what is written to the hub and to each member, and what is not.
+//! Syncs of a fleet over fake clusters: the writes to the hub and to each member.
 
 use std::{
     collections::BTreeMap,
@@ -94,7 +94,7 @@ impl World {
         )
     }
 
-    /// Replaces the controller by a new one that knows only what status records.
+    /// Replaces the controller by a new one that knows only the status.
     fn restart(&mut self) {
         let shared = (&self.forecasts, &self.telemetry);
         self.controller = Self::controller(&self.hub, &self.members, &self.clock, shared);
@@ -409,7 +409,7 @@ async fn a_conflicting_foreign_hpa_is_named_and_its_counts_are_those_of_no_other
         add_foreign_hpa(&world, "m2");
         world.put(&weighted(&format!("scaleStrategy: {strategy}")));
         for pass in 0..8 {
-            // It scales its target.
+            // The foreign HPA scales its target.
             let fake = world.member("m2");
             fake.state().writer = Some("kube-controller-manager".into());
             fake.state().replicas.insert("web".into(), 4 + pass);
@@ -489,7 +489,7 @@ async fn only_changes_by_others_are_reported_as_restored() {
         let theirs = world.sync(second).await;
         assert!(emits_restored(&theirs), "{theirs:?}");
     }
-    // A late watch event repeats what was already found, and is not another change.
+    // A late watch event repeats a known change, and is not another one.
     patch_by_hand(&world, "minReplicas", json!(1));
     let fake = world.member("m2");
     let version = "0".to_owned();
@@ -504,7 +504,7 @@ async fn only_changes_by_others_are_reported_as_restored() {
         "{late:?}"
     );
     assert!(!emits_restored(&late), "{late:?}");
-    // A change made before the restart may be our own.
+    // A change made before the restart may be Foretide's own.
     patch_by_hand(&world, "metrics", json!([]));
     world.restart();
     let unknown = world.sync(120).await;
@@ -682,7 +682,7 @@ async fn a_fleet_of_one_member_has_the_same_child_as_a_single_cluster() {
         };
         let mut single =
             EffectiveController::new(Arc::new(own.clone()), world.clock.clone(), setup, shared);
-        // Into a cron window and out of it, under a load that changes in steps; compared where both have settled.
+        // Into a cron window and out of it, under a load that changes in steps; compared when both have settled.
         let mut compared = 0;
         for pass in 0..140_i64 {
             let load = [300, 400, 800, 200][usize::try_from(pass / 35).unwrap()];
@@ -807,7 +807,7 @@ async fn pods_that_fit_on_no_node_are_reported_once() {
     for pass in 40..80 {
         written += world.sync(pass * 15).await.len();
     }
-    // The capacity that nodes proved is retried ever less often, and the ledger records when.
+    // The capacity that nodes proved is retried ever less often, and the ledger records the times.
     assert!(written <= 1, "{written} {:?}", world.status().clusters);
     assert_eq!(world.cluster("m1").pending, Some(1));
 }
@@ -896,7 +896,7 @@ async fn a_list_of_fleets_that_is_out_of_date_moves_and_removes_nothing() {
         world.autoscale();
     }
     let before = world.bounds();
-    // A hub that took over with an old list, which lacks the fleet.
+    // The hub took over with an old list, which lacks the fleet.
     let missing = world.hub.state().federated.remove("web").unwrap();
     world.hub.state().stale_copies = Some("FederatedHPA");
     for pass in 4..8 {
@@ -976,7 +976,7 @@ async fn hanging_members_delay_a_deletion_by_one_deadline_per_sync() {
         assert_eq!(world.bounds().keys().collect::<Vec<_>>(), ["m1", "m2"]);
     }
     assert_eq!(world.hub.state().federated.len(), 0);
-    // Reachable members do not wait for hanging ones, and the leftovers are deleted later.
+    // Reachable members do not wait for hanging ones, and the rest is deleted later.
     world.member("m1").state().hangs = false;
     world.sync(500).await;
     assert_eq!(world.bounds().keys().collect::<Vec<_>>(), ["m2"]);
@@ -1085,7 +1085,7 @@ async fn a_workload_scaled_by_a_foreign_hpa_is_not_overwritten() {
 async fn a_workload_that_the_hub_did_not_place_is_neither_drained_nor_deleted() {
     let mut world = World::new(&[("m1", 3), ("m2", 3)]);
     template(&world);
-    // A single replica, which goes to the first member.
+    // A single replica goes to the first member.
     world.put(&format!(
         "minReplicas: 1, maxReplicas: 1, {CPU}, workloadSource: Hub, \
          federatedHPAAssignment: {{federatedHPAAssignmentType: Aggregated}}"

@@ -1,5 +1,5 @@
-//! Reading an object never panics, whatever the object contains. Runs as a test here, and under a fuzzer with
-//! `cargo bolero test`.
+//! Reading an object never panics, no matter what it contains. Runs as a test here, and under a fuzzer with `cargo
+//! bolero test`.
 
 use foretide::adapters::prometheus::{
     AdapterConfig, Metric, PromqlScope, WorkloadRef, adapter_config::QueryRequest,
@@ -11,9 +11,9 @@ use foretide_federate::Ledger;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-/// Every field that has a meaning of its own, once.
+/// A manifest with every field that has a meaning of its own, once.
 const FULL: &str = include_str!("manifests/full.yaml");
-/// The same of a fleet.
+/// A fleet with every field that has a meaning of its own, once.
 const FULL_FLEET: &str = include_str!("manifests/full-fleet.yaml");
 
 #[test]
@@ -26,7 +26,7 @@ fn fdhpa_json() {
     fuzz(FULL_FLEET, read_fleet);
 }
 
-/// Reads what the fuzzer makes, and what it makes of a whole object.
+/// Reads values of the fuzzer, and complete objects that it alters.
 fn fuzz(full: &str, read: fn(Value) -> bool) {
     let full: Value = serde_saphyr::from_str(full).unwrap();
     assert!(
@@ -48,7 +48,7 @@ fn fuzz(full: &str, read: fn(Value) -> bool) {
         });
 }
 
-/// Reads an object as the controller does, and the forecaster it asks for; whether it is valid.
+/// Reads an object as the controller does, and the forecaster of its spec; returns whether it is valid.
 fn read(object: Value) -> bool {
     let Ok(ehpa) = serde_json::from_value::<EffectiveHorizontalPodAutoscaler>(object) else {
         return false;
@@ -64,7 +64,7 @@ fn read(object: Value) -> bool {
     workload.is_ok()
 }
 
-/// Reads a fleet as the controller does; whether it is valid.
+/// Reads a fleet as the controller does; returns whether it is valid.
 fn read_fleet(object: Value) -> bool {
     let Ok(fdhpa) = serde_json::from_value::<FederatedHPA>(object) else {
         return false;
@@ -83,7 +83,7 @@ fn read_fleet(object: Value) -> bool {
     }
 }
 
-/// Walks down by the first bytes, and puts the value that the last byte names there.
+/// Walks down by the first bytes, and replaces the value there by the one that the last byte names.
 pub(crate) fn alter(object: &mut Value, change: &[u8]) {
     let Some((last, walk)) = change.split_last() else {
         return;
@@ -147,7 +147,7 @@ fn prometheus_adapter_rules() {
     let config = AdapterConfig::read(RULES).unwrap();
     assert_eq!((config.errors(), config.len()), (&[][..], 5));
     bolero::check!()
-        // Each compiles the patterns of all rules.
+        // Few, because each compiles the patterns of all rules.
         .with_iterations(300)
         .with_type::<Vec<u8>>()
         .for_each(|bytes| {
@@ -161,7 +161,7 @@ fn prometheus_adapter_rules() {
         });
 }
 
-/// Reads a configuration, and asks it for every type of metric.
+/// Reads a configuration, and its query for every type of metric.
 fn ask(config: &str, word: &str) {
     let rules = match AdapterConfig::read(config) {
         Ok(rules) => rules,
@@ -230,7 +230,7 @@ fn ledger_json() {
     fuzz(LEDGER, read_ledger);
 }
 
-/// Reads the ledger of a fleet; one that is accepted is written and read back as the same.
+/// Reads the ledger of a fleet; an accepted one is written and read back as the same.
 fn read_ledger(value: Value) -> bool {
     let Ok(ledger) = serde_json::from_value::<Ledger>(value) else {
         return false;
@@ -254,7 +254,7 @@ fn label_selectors() {
         });
 }
 
-/// What label selectors are made of.
+/// Parts of label selectors.
 const SELECTOR_PIECES: &[&str] = &[
     "a",
     "b/c",
@@ -274,7 +274,7 @@ const SELECTOR_PIECES: &[&str] = &[
     "\u{e4}",
 ];
 
-/// Parses a selector; one that is accepted is written and parsed back as the same.
+/// Parses a selector; an accepted one is written and parsed back as the same.
 fn select(text: &str) {
     let selector = match text.parse::<Selector>() {
         Ok(selector) => selector,

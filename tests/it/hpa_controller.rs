@@ -1,8 +1,8 @@
 //! The rest of the upstream HPA controller, around the algorithm of the domain: reads that fail, conditions, the write
 //! of the scale and the status.
 //!
-//! The vectors record what the whole controller does. The product needs only the algorithm, so the rest is emulated
-//! here.
+//! The vectors record the results of the whole controller. The product needs only the algorithm, so the rest is
+//! emulated here.
 //!
 //! Source: upstream `reconcileAutoscaler` and `setStatus` in `horizontal.go`.
 
@@ -18,7 +18,7 @@ use foretide_domain::{
 };
 use jiff::Timestamp;
 
-/// How often a conflicting write of the scale is tried before it counts as failed.
+/// Number of attempts of a conflicting write of the scale before it counts as failed.
 pub(crate) const SCALE_UPDATE_ATTEMPTS: u32 = 5;
 
 pub(crate) const ABLE_TO_SCALE: &str = "AbleToScale";
@@ -31,7 +31,7 @@ const KINDS: [&str; 4] = [
     SCALING_LIMITED,
     SCALED_TO_ZERO,
 ];
-/// The reasons that only reads and writes give; the algorithm's own are [`ConditionReason::ALL`].
+/// The reasons of reads and writes; the algorithm's own are [`ConditionReason::ALL`].
 const READ_AND_WRITE_REASONS: [&str; 6] = [
     "SucceededGetScale",
     "FailedGetScale",
@@ -49,16 +49,16 @@ pub(crate) struct Condition {
     pub(crate) reason: &'static str,
 }
 
-/// An ordered list of conditions, at most one per type. Setting one that exists changes it in place: the order is part
-/// of what the vectors record.
+/// An ordered list of conditions, at most one per type. Setting an existing one changes it in place: the vectors record
+/// the order, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions(pub(crate) Vec<Condition>);
 
-/// Everything the controller reads, failures included.
+/// The results of all reads, including failures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reads<'a> {
     pub(crate) scale: Result<Scale, ErrorKind>,
-    /// Whether it selects the pods of one workload; else why not.
+    /// The selector selects the pods of one workload; otherwise the reason.
     pub(crate) selector: Result<(), ConditionReason>,
     pub(crate) pods: &'a [Arc<Pod>],
     pub(crate) readings: &'a [Reading],
@@ -66,7 +66,7 @@ pub(crate) struct Reads<'a> {
     pub(crate) conditions: &'a Conditions,
 }
 
-/// How writing the scale went.
+/// Result of the write of the scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Written,
@@ -78,10 +78,10 @@ pub(crate) type ErrorKind = &'static str;
 pub(crate) const SPEC: ErrorKind = "spec";
 pub(crate) const INTERNAL: ErrorKind = "internal";
 
-/// What is neither scaled up nor down.
+/// Action without a change of the count.
 pub(crate) const UNCHANGED: &str = "none";
 
-/// What a reconciliation leaves in the autoscaler's status.
+/// The autoscaler's status after a reconciliation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HpaStatus {
     pub(crate) current: Replicas,
@@ -172,7 +172,7 @@ pub(crate) fn direction(from: Replicas, to: Replicas) -> &'static str {
 // === impl ControllerPass ===
 
 impl ControllerPass {
-    /// One reconciliation over what could be read; nothing is written yet.
+    /// One reconciliation over the results of the reads; nothing is written yet.
     pub(crate) fn run(
         hpa: &Hpa<'_>,
         reads: &Reads<'_>,
@@ -264,7 +264,7 @@ impl ControllerPass {
             .map_or(&[], |computed| &computed.proposals)
     }
 
-    /// The same after the scale was written, or after that failed. Without a change there is nothing to write.
+    /// The pass after the scale was written, or after that failed. Without a change there is nothing to write.
     #[must_use]
     pub(crate) fn applied(
         mut self,
@@ -300,7 +300,7 @@ impl ControllerPass {
         self
     }
 
-    /// What is left in status. The desired count stays as it was when none was reached.
+    /// Returns the status after the pass. The desired count stays as it was when none was reached.
     pub(crate) fn status(&self, previous: &HpaStatus) -> HpaStatus {
         let unavailable = self
             .computed
@@ -323,7 +323,7 @@ impl ControllerPass {
         }
     }
 
-    /// What was done to the scale.
+    /// Returns the action on the scale.
     pub(crate) fn action(&self) -> &'static str {
         match self.applied {
             Some(Applied::Written) => direction(self.current, self.desired),
@@ -331,7 +331,7 @@ impl ControllerPass {
         }
     }
 
-    /// The first error. A failed metric counts even when the others were enough, and so does one of no metrics.
+    /// The first error. A failed metric counts even when the other metrics were enough, and also that there are none.
     pub(crate) fn error(&self) -> Option<ErrorKind> {
         let computed = self.computed.as_ref();
         let unavailable = computed

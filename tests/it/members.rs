@@ -92,7 +92,7 @@ fn what_the_hub_would_refuse_is_refused_before_anything_is_done() {
     }
 }
 
-/// Fields that somebody might write, each with a value of its own.
+/// Fields of kubeconfigs, each with a value of its own.
 const FIELDS: [&str; 16] = [
     "server",
     "certificate-authority-data",
@@ -131,7 +131,7 @@ fn value(which: u8) -> Value {
     }
 }
 
-/// What holds for whatever was accepted.
+/// Checks an accepted kubeconfig.
 fn harmless(text: &[u8], document: &Value) {
     let Ok(access) = Access::parse(text, false) else {
         return;

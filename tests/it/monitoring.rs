@@ -21,7 +21,7 @@ const METRICS: &str = include_str!("../../docs/metrics.md");
 const KUSTOMIZATION: &str = include_str!("../../deploy/monitoring/Kustomization");
 const KUSTOMIZE: &str = include_str!("../../deploy/24-metrics-rbac.yaml");
 
-/// What a link to the runbook begins with.
+/// Beginning of a link to the runbook.
 const RUNBOOK_URL: &str = concat!(
     env!("CARGO_PKG_REPOSITORY"),
     "/blob/main/docs/operations.md#"
@@ -86,7 +86,7 @@ fn matches(pattern: &str, text: &str) -> BTreeSet<String> {
     found.collect()
 }
 
-/// The names of the metrics in a text. Those of a histogram end as its series do.
+/// The names of the metrics in a text. Names of a histogram end as its series do.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     matches(r"\b(foretide_[a-z_]+[a-z])\b", text)
         .iter()
@@ -169,7 +169,7 @@ fn publish_server(telemetry: &Telemetry) {
     telemetry.set_servers(&[server], Timestamp::UNIX_EPOCH);
 }
 
-/// The names of all metrics in the exposition of the code, as series have them.
+/// The names of all metrics in the exposition of the code, in the form of series.
 fn exposed() -> BTreeSet<String> {
     let exposition = telemetry().encode();
     let types = Regex::new(r"(?m)^# TYPE (\w+) (\w+)$").unwrap();
@@ -194,7 +194,7 @@ fn labels() -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// The metrics that the code of the registry names: none may be missing above.
+/// All metrics that the code of the registry names are above.
 #[test]
 fn every_registered_metric_has_a_series_in_this_test() {
     let mut registered = 0;
@@ -263,7 +263,7 @@ fn expressions_parse_and_select_by_labels_that_the_metrics_have() {
             for matcher in &selector.matchers.matchers {
                 let label = &matcher.name;
                 let has = labels.get(name).is_some_and(|known| known.contains(label));
-                // That of the target itself is selected in one place only.
+                // The label of the target itself is selected in one place only.
                 let is_job = name == "up" && label == "job" && matches!(matcher.op, MatchOp::Re(_));
                 assert!(has || is_job, "{expression}: {name} has no label {label}");
             }

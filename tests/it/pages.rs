@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a reader needs before an autoscaler in Preview shows its first decision on his own cluster.
+/// Largest number of words before an autoscaler in Preview shows its first decision on the reader's own cluster.
 const WORDS_TO_PREVIEW: usize = 1_500;
 
 fn root() -> &'static Path {

@@ -1,6 +1,5 @@
-//! Checks that pictures and words of the docs agree with the code: the README's picture is what the demo draws; the
-//! pictures of fleets show each policy's worked example in the `FederatedHPA` proposal, divided by the
-//! code itself.
+//! Checks that pictures and words of the docs agree with the code: the README's picture is the one of the demo; the
+//! pictures of fleets show each policy's worked example in the `FederatedHPA` proposal, divided by the code itself.
 
 use std::path::Path;
 
@@ -14,7 +13,7 @@ use foretide_federate::{
 /// One cluster: its name, its capacity if known, its weight, its priority.
 type Cluster = (&'static str, Option<u32>, Option<u64>, Option<i64>);
 
-/// One example: its name, policy, MIN and MAX, what it shows, and the clusters.
+/// One example: its name, policy, MIN and MAX, its subject, and the clusters.
 struct Example {
     name: &'static str,
     kind: AssignmentKind,

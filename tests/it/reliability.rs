@@ -1,4 +1,5 @@
-//! The page about failures: each of its numbers has a proof, and what the proofs say is what was seen in the last run.
+//! The page about failures: each of its numbers has a proof, and the texts of the proofs are the results of the last
+//! run.
 //!
 //! A proof is a patch of `tests/sabotage` with the number as its `Row:`. `UPDATE=1` writes the table.
 
@@ -9,7 +10,7 @@ const ROWS: u32 = 38;
 const BEGIN: &str = "cargo test -p foretide --test it reliability -->\n";
 const END: &str = "<!-- end of proof -->";
 
-/// What a patch says about itself, before its first file.
+/// Head of a patch, before its first file.
 struct Proof {
     removes: String,
     target: String,
@@ -143,7 +144,7 @@ fn the_tests_that_patches_name_exist() {
             .entry(target.clone())
             .or_insert_with(|| sources(&target));
         let name = test.rsplit("::").next().unwrap();
-        // Those of the vectors are made by a macro.
+        // Tests of the vectors are made by a macro.
         let is_there = [format!("fn {name}("), format!("    {name}: ")];
         assert!(
             is_there.iter().any(|way| text.contains(way)),

@@ -1,4 +1,4 @@
-//! Syncs of single autoscalers over a fake cluster: what is written, and what is not.
+//! Syncs of single autoscalers over a fake cluster, and their writes.
 //!
 //! The fake cluster keeps objects and counts writes. `tests/cluster` covers the same behavior on a real control plane.
 
@@ -71,7 +71,7 @@ impl World {
         Self::controller_of(fake, clock, shared)
     }
 
-    /// Replaces the controller by one that knows only what is stored.
+    /// Replaces the controller by one that knows only the stored state.
     fn restart(&mut self) {
         self.controller = Self::controller(&self.fake, &self.clock, &Arc::default());
     }
@@ -95,7 +95,7 @@ impl World {
     }
 }
 
-/// From now on the cpu forecast of all of `web` is this many cores; without a number there is none.
+/// Sets the cpu forecast of all of `web` to this many cores from now on; without a number there is none.
 fn predict(forecasts: &Forecasts, start: Timestamp, cores: Option<f64>) {
     let key = SeriesKey {
         uid: "uid-web".to_owned(),
@@ -209,7 +209,7 @@ async fn an_unknown_field_stops_nothing_that_runs() {
         let refused = ["event web InvalidSpec", "status web"];
         assert_eq!(world.sync(30).await, refused, "{mode}");
         let hpas = world.fake.state().hpas.clone();
-        // A restart knows no valid spec, and leaves what there is.
+        // A restarted controller knows no valid spec, and leaves everything as it is.
         world.restart();
         let writes = world.sync(60).await;
         assert!(
@@ -283,7 +283,7 @@ async fn an_object_whose_writes_conflict_again_and_again_is_decided_less_and_les
     fake.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
     fake.state().millicores = 350;
     let mut world = World::new(fake.clone());
-    // Its regular times are those of the end of each list; the success between the two starts anew.
+    // The regular times are those of the end of each list; the success between the two starts anew.
     for (seconds, expected) in [
         (0..60, [0, 1, 3, 7, 9, 24, 39, 54].as_slice()),
         (70..130, [84, 85, 87, 91, 99, 114, 129].as_slice()),
@@ -401,7 +401,7 @@ async fn a_writer_that_keeps_changing_the_replicas_is_reported_once_and_not_foug
     let mut events = 0;
     for second in (0..600).step_by(15) {
         if second > 0 {
-            // Somebody else wants two.
+            // Another writer wants two.
             world.fake.state().replicas.insert("web".into(), 2);
         }
         let writes = world.sync(second).await;
@@ -416,7 +416,7 @@ async fn a_writer_that_keeps_changing_the_replicas_is_reported_once_and_not_foug
     assert_eq!(events, 1);
     let ready = world.fake.ready("web");
     assert_eq!(ready, ("False".to_owned(), "ExternalWriter".to_owned()));
-    // It stops: its last change is forgotten after ten minutes.
+    // After the writer has stopped, its last change is forgotten after ten minutes.
     for second in (600..1_300).step_by(15) {
         world.sync(second).await;
     }

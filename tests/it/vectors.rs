@@ -1,6 +1,6 @@
-//! The files of vectors, and a row of them: each field is read by name, and one that no check reads is an error.
+//! The files of vectors, and a row of them: each field is read by name, and a field that no check reads is an error.
 //!
-//! They come from the folder named by `FORETIDE_VECTORS`, else from the committed copy.
+//! The files come from the folder named by `FORETIDE_VECTORS`, or else from the committed copy.
 
 use std::{error::Error, fmt::Debug, fs, path::PathBuf};
 
@@ -16,7 +16,7 @@ pub(crate) struct Row(Map<String, Value>);
 // === impl Row ===
 
 impl Row {
-    /// Reads an object, and all of it.
+    /// Reads an object completely.
     pub(crate) fn read<T>(
         value: Value,
         read: impl FnOnce(&mut Self) -> Fallible<T>,
@@ -34,7 +34,7 @@ impl Row {
         }
     }
 
-    /// A field; null is as good as none.
+    /// A field; null counts as absent.
     pub(crate) fn get<T: DeserializeOwned>(&mut self, field: &str) -> Fallible<Option<T>> {
         let value = self.0.remove(field);
         let read = value.map(serde_json::from_value).transpose();
@@ -72,7 +72,7 @@ impl Row {
         all.transpose()
     }
 
-    /// The same, where no list is as good as an empty one.
+    /// A field that is a list of objects; an absent list counts as empty.
     pub(crate) fn all<T>(
         &mut self,
         field: &str,
@@ -81,12 +81,12 @@ impl Row {
         Ok(self.list(field, read)?.unwrap_or_default())
     }
 
-    /// What the row expects, which must be there.
+    /// Checks the expectations of the row, which must have some.
     pub(crate) fn expect(&mut self, check: impl FnOnce(&mut Self) -> Outcome) -> Outcome {
         Self::read(self.must("expect")?, check)
     }
 
-    /// Compares with a field of what is expected, about which it may be silent.
+    /// Compares with a field of the expectations, if it is there.
     pub(crate) fn same<T>(&mut self, field: &str, got: T) -> Outcome
     where
         T: DeserializeOwned + PartialEq + Debug,

@@ -1,6 +1,6 @@
 //! The federation vectors, one test per group: every case is run through the domain or left out with its reason.
 //!
-//! An absent group is skipped, an unknown one fails, and so does a group of ours of which no case ran.
+//! An absent group is skipped, an unknown one fails, and so does a group of Foretide of which no case ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,9 @@ use crate::{
     vectors_hpa,
 };
 
-/// What became of a case: it ran, or it was left out for a reason.
+/// Result of a case: it ran, or it was left out for a reason.
 type Outcome = Fallible<Result<(), &'static str>>;
-/// Runs one case; the error says what differs.
+/// Runs one case; the error is the difference.
 type Check = fn(&Value) -> Outcome;
 type Counts = BTreeMap<String, u32>;
 
@@ -74,7 +74,7 @@ gates! {
     vectors_federation_fhpa_longest_period: "karmada_fhpa_GetLongestPolicyPeriod" => longest_period;
 }
 
-/// Why this project does not follow the rules of some groups.
+/// Reasons for which this project does not follow the rules of some groups.
 const NOT_OURS: [(&str, &[&str]); 8] = [
     (OVERFLOW, &["karmada_assign_replicas_overflow"]),
     (
@@ -173,7 +173,7 @@ fn groups() -> Fallible<Vec<Group>> {
     Ok(all)
 }
 
-/// A field of the input, read as what it is for.
+/// A field of the input in its type.
 fn input<T: serde::de::DeserializeOwned>(case: &Value, field: &str) -> Fallible<T> {
     let value = case["input"][field].clone();
     serde_json::from_value(value).map_err(|e| format!("input.{field}: {e}").into())
@@ -222,7 +222,7 @@ struct AssignedCluster {
     replicas: Option<u32>,
 }
 
-/// A cluster of an example: one that is to be assigned, or one that runs, with what the rules have to know of it.
+/// A cluster of an example: one to be assigned, or one that runs, with the facts that the rules need.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct Cluster {
@@ -369,7 +369,7 @@ fn shrink_order(case: &Value) -> Outcome {
         .map(|c| c.utilization * f64::from(c.replicas()) / target);
     let (policy, mut members, mut ledger) = running(&clusters, false);
     let demand: f64 = demand.sum();
-    // A lasting load: one autoscaler over the whole fleet has reached what the demand needs.
+    // A lasting load: one autoscaler over the whole fleet has reached the needed count.
     let total = Total {
         demand: Some(demand),
         desired: Some(policy.bounds.clamp(Replicas::for_demand(demand))),
@@ -445,7 +445,7 @@ fn head_room(case: &Value) -> Outcome {
     RAN
 }
 
-/// What an example says of a first assignment.
+/// A first assignment in an example.
 type Fleet = (String, [u32; 2], bool, [Vec<Cluster>; 2]);
 
 fn fleet(case: &Value) -> Fallible<Fleet> {
@@ -511,7 +511,7 @@ fn first_assignment(case: &Value) -> Outcome {
         let assigned = AssignedCluster {
             min: budget.min.get(),
             max: budget.max.get(),
-            // What an example does not say is not checked.
+            // Values that an example does not state are not checked.
             replicas: replicas.map(|_| start.get()),
         };
         (name.clone(), assigned)
@@ -599,7 +599,7 @@ struct Division {
     overflow: bool,
 }
 
-/// A cluster, and how many replicas it can run.
+/// A cluster, with the replicas that it can run.
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum Room {
@@ -616,7 +616,7 @@ enum Room {
 }
 
 impl Division {
-    /// What each cluster can run, with what it runs.
+    /// Returns the replicas that each cluster can run, including the running ones.
     fn capacity(&self) -> Counts {
         let all = self.candidates.iter().map(|room| {
             let (name, room) = match room {
@@ -811,7 +811,7 @@ fn cluster_affinity(case: &Value) -> Outcome {
     )
 }
 
-/// What a cluster is known to have room for: the replicas that have a place, where some have none.
+/// Known room of a cluster: the replicas that have a place, where some have none.
 fn replica_state(case: &Value) -> Outcome {
     let clusters: BTreeMap<String, Value> = input(case, "clusters")?;
     let threshold: u64 = input(case, "unschedulableThresholdSeconds")?;
@@ -862,7 +862,7 @@ fn shape(requirements: &Value) -> Fallible<PodShape> {
     })
 }
 
-/// With what is assumed to come as used: replicas that are placed and not yet counted.
+/// Checks a quota; replicas that are placed and not yet counted are assumed to come, and count as used.
 fn quota(case: &Value) -> Outcome {
     let request = &case["input"]["request"];
     let mut quotas = Vec::new();
@@ -943,7 +943,7 @@ fn samples(case: &Value) -> Value {
     metrics.into_iter().flatten().map(sample).collect()
 }
 
-/// Runs a case in the words of the HPA vectors; what is null there is not given.
+/// Runs a case in the words of the HPA vectors; null values are left out.
 fn as_hpa(key: &str, row: &Value) -> Outcome {
     vectors_hpa::check(key, row)?;
     RAN
@@ -1006,7 +1006,7 @@ fn rounded(x: f64) -> i64 {
     x.round() as i64
 }
 
-/// The first of these fields that is given.
+/// The first given field of these.
 fn first<'a>(input: &'a Value, names: &[&str]) -> &'a Value {
     let given = names.iter().find_map(|name| input.get(name));
     given.unwrap_or(&Value::Null)
@@ -1061,7 +1061,7 @@ fn bounds(case: &Value) -> Outcome {
     as_hpa("convert_desired_replicas_with_rules", &row)
 }
 
-/// Without rules, the limit is what is left of a boundless wish.
+/// Without rules, the limit is the rest of a boundless wish.
 fn plain_up_limit(case: &Value) -> Outcome {
     let row = json!({
         "current_replicas": case["input"]["currentReplicas"],

@@ -34,10 +34,10 @@ use crate::{
     vectors::{Fallible, Outcome, Row, files, same},
 };
 
-/// Runs one row; the error says what differs.
+/// Runs one row; the error is the difference.
 type Check = fn(&mut Row) -> Outcome;
 
-/// What a row may say about itself, without effect.
+/// Remarks in a row, without effect.
 const ANNOTATIONS: [&str; 4] = ["name", "n", "source", "note"];
 
 macro_rules! gates {
@@ -115,7 +115,7 @@ fn run(key: &str) -> Outcome {
     }
 }
 
-/// Runs one row: of these files, or of another one in the words of this key.
+/// Runs one row of these files, or of another file in the words of this key.
 pub(crate) fn check(key: &str, row: &Value) -> Outcome {
     let check = check_of(key).ok_or_else(|| format!("unknown key {key}"))?;
     Row::read(row.clone(), |row| {
@@ -130,12 +130,12 @@ fn rows_of(group: &Value) -> Option<&Vec<Value>> {
     group.as_array().or_else(|| group.get("rows")?.as_array())
 }
 
-/// All keys of all HPA vector files, with what they hold.
+/// All keys of all HPA vector files, with their contents.
 fn vectors() -> Fallible<Vec<(String, Value)>> {
     let mut all = Vec::new();
     for (name, file) in files()? {
         let keys = file.as_object().into_iter().flatten();
-        // The folder may hold vectors of other parts too.
+        // The folder may hold vectors of other parts, too.
         if name.starts_with("hpa") || keys.clone().any(|(key, _)| check_of(key).is_some()) {
             all.extend(keys.map(|(key, group)| (key.clone(), group.clone())));
         }
@@ -268,7 +268,7 @@ impl Item {
     }
 }
 
-/// What a user's spec with this field says of metrics and behavior.
+/// The workload of a user's spec with this field of metrics or behavior.
 fn workload(field: &str, value: &Value) -> Fallible<Workload> {
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     let ehpa = serde_json::from_value(json!({
@@ -279,7 +279,7 @@ fn workload(field: &str, value: &Value) -> Fallible<Workload> {
     Ok(validation::workload(&ehpa, &Zone::utc())?)
 }
 
-/// A metric; what a user may not write is of no use.
+/// A metric; one that a user may not write has an unusable target.
 fn metric_spec(written: &Value) -> MetricSpec {
     let read = workload("metrics", &json!([written]));
     let read = read
@@ -388,7 +388,7 @@ fn thing() -> hpa::ObjectRef {
     }
 }
 
-/// The metric that the function of a row calculates, and what was measured of it.
+/// The metric that the function of a row calculates, with its measurements.
 fn metric(row: &mut Row) -> Fallible<(MetricSpec, Measured)> {
     let function: String = row.must("function")?;
     let name: String = row.or_default("resource")?;
@@ -481,7 +481,7 @@ fn calculator(row: &mut Row) -> Outcome {
     })
 }
 
-/// What was got, if no error is expected; else it must be an error with that text.
+/// The result, if no error is expected; otherwise it must be an error with that text.
 fn succeeds<T: std::fmt::Debug>(
     want: &mut Row,
     got: Result<T, Unavailable>,
@@ -676,7 +676,7 @@ fn stabilize_with_behaviors(row: &mut Row) -> Outcome {
 
 type Limit = fn(&Behavior, Replicas, &Log, Timestamp) -> Replicas;
 
-/// The same rules in either direction, of which a limit reads one.
+/// Checks the same rules in either direction, of which a limit reads one.
 fn limit(row: &mut Row, limit: Limit) -> Outcome {
     let rules: Value = row.or_default("rules")?;
     let behavior = behavior(&json!({"scaleUp": rules, "scaleDown": rules}))?;
@@ -684,7 +684,7 @@ fn limit(row: &mut Row, limit: Limit) -> Outcome {
     row.expect(|want| same("limit", got.as_i32(), want.must("limit")?))
 }
 
-/// The same rules and events in either direction.
+/// Stores the same rules and events in either direction.
 fn store_scale_event(row: &mut Row) -> Outcome {
     let rules: Option<Value> = row.get("scaling_rules")?;
     let behavior = rules.map(|rules| behavior(&json!({"scaleUp": rules, "scaleDown": rules})));
@@ -748,7 +748,7 @@ fn fuzz_normalize(row: &mut Row) -> Outcome {
 
 // ---------------------------------------------------------------- whole passes
 
-/// Through a whole pass at zero replicas, whose verdict tells whether metrics were computed.
+/// Runs a whole pass at zero replicas, whose verdict tells whether metrics were computed.
 fn zero_replicas(row: &mut Row) -> Outcome {
     let settings = Settings {
         zero: zero_rule(row.must("gate")?, None)?,
@@ -815,12 +815,12 @@ fn config(row: &mut Row) -> Fallible<Settings> {
     })
 }
 
-/// What a row says of an autoscaler.
+/// Autoscaler of a row.
 struct Autoscaler {
     bounds: ReplicaBounds,
     metrics: Vec<MetricSpec>,
     behavior: Option<Behavior>,
-    /// Its status before the pass.
+    /// Status of the autoscaler before the pass.
     previous: HpaStatus,
 }
 
@@ -848,7 +848,7 @@ fn autoscaler(row: &mut Row) -> Fallible<Autoscaler> {
     })
 }
 
-/// The scale that is read, its selector, and what writing it does, as the row's API server would answer.
+/// The scale that is read, its selector, and the result of its write, as the row's API server would answer.
 fn scale(row: &mut Row) -> Fallible<(Result<Scale, ErrorKind>, String, Applied)> {
     let spec = count(row, "spec_replicas")?;
     let status = row.get("status_replicas")?.map(Replicas::from_i32);
@@ -870,10 +870,10 @@ fn scale(row: &mut Row) -> Fallible<(Result<Scale, ErrorKind>, String, Applied)>
     Ok((read, row.or_default("selector")?, write))
 }
 
-/// Whether a selector selects the pods of one workload.
+/// Result for a selector: it selects the pods of one workload, or a reason.
 type Selection = Result<(), ConditionReason>;
 
-/// Whether the scale's selector is usable, and the pods it selects.
+/// Result for the scale's selector, and the pods it selects.
 fn select(row: &mut Row, selector: &str) -> Fallible<(Selection, Vec<Arc<Pod>>)> {
     let pods = row.all("pods", |row| {
         Ok((row.or_default::<Labels>("labels")?, pod(row)?))
@@ -904,7 +904,7 @@ fn select(row: &mut Row, selector: &str) -> Fallible<(Selection, Vec<Arc<Pod>>)>
     Ok((selection, pods))
 }
 
-/// What the metrics APIs answer for each of these metrics.
+/// Answers of the metrics APIs for each of these metrics.
 fn readings(row: &mut Row, metrics: &[MetricSpec]) -> Fallible<Vec<Reading>> {
     let [resource, custom, external] =
         ["resource_error", "custom_error", "external_error"].map(|field| row.get::<String>(field));

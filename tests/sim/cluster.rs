@@ -1,4 +1,4 @@
-//! A cluster with replicas of the product: as a scenario sees it.
+//! A cluster with replicas of the product, as a scenario sees it.
 
 use std::{
     collections::BTreeMap,
@@ -54,34 +54,34 @@ use crate::{
     log::{Log, SECRET},
 };
 
-/// A midnight.
+/// Start of a run, at midnight.
 pub(crate) const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 /// The name by which the replicas know the API server.
 pub(crate) const HUB: &str = "hub";
-/// And Prometheus.
+/// The name by which the replicas know Prometheus.
 pub(crate) const PROMETHEUS: &str = "prometheus";
 pub(crate) const SHOP: &str = "shop";
 pub(crate) const TENANT: &str = "tenant";
 /// The namespace in which the flags forbid to scale.
 pub(crate) const DENIED: &str = "denied";
 pub(crate) const PERIOD: Duration = Duration::from_secs(15);
-/// What one pod is to use of the 200 that it requests.
+/// Thousandths of a cpu that a pod aims to use, half of the 200 that it requests.
 pub(crate) const PER_POD: u64 = 100;
 /// The most replicas of an autoscaler.
 pub(crate) const MAX: u64 = 12;
-/// For how long a decrease waits.
+/// The stabilization window of a decrease.
 const STABILIZATION: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
 const SLICE: Duration = Duration::from_millis(10);
-/// How long a process that has ended is down.
+/// Time until an ended process is started again.
 const BACK_OFF: Duration = Duration::from_secs(3);
 const START_UP: Duration = Duration::from_secs(8);
 const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-controller";
 const ADAPTER: &str = "system:serviceaccount:foretide-system:foretide-adapter";
 const HPA_CONTROLLER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
-/// What keeps a host from seeing the cluster as it is: watches that begin and are silent, and lists that fail at their second
-/// page.
+/// Faults that keep a host from seeing the cluster as it is: watches that begin and are silent, and lists that fail at
+/// their second page.
 const HELD: [(&[&str], Effect); 2] = [
     (&["watch=true"], Effect::Silent),
     (&["continue="], Effect::Refused(500)),
@@ -91,7 +91,7 @@ const HELD: [(&[&str], Effect); 2] = [
 pub(crate) struct Cluster {
     pub(crate) server: SimKube,
     pub(crate) load: Load,
-    /// Whether the replicas elect a leader; else each leads.
+    /// The replicas elect a leader; without an election each leads.
     pub(crate) elects: bool,
     pub(crate) world: World,
     /// The member clusters, if this is a hub.
@@ -101,14 +101,14 @@ pub(crate) struct Cluster {
     hpas: HpaController,
     laws: Laws,
     log: Log,
-    /// What the metric adapter would answer with, and its answers.
+    /// The router of the metric adapter, and its answers.
     adapter: Arc<Mutex<Option<Router>>>,
     answers: Answers,
     seed: u64,
-    /// By host: what stops its process as SIGTERM does, and by how much its clock is ahead, in seconds.
+    /// Replica of the product on each host.
     replicas: BTreeMap<String, Replica>,
     seconds: u64,
-    /// Of the present second.
+    /// The part of the present second that has passed.
     passed: Duration,
 }
 
@@ -119,26 +119,26 @@ struct Replica {
     stop: Option<oneshot::Sender<()>>,
     ahead: i64,
     restarts: u64,
-    /// When a process that has ended is started again.
+    /// Second in which an ended process is started again.
     back: Option<u64>,
-    /// How its last process ended.
+    /// End of the last process.
     ended: Option<Result<(), String>>,
 }
 
-/// What stops a process, by the readings of its clocks.
+/// The next stop of a process, by the readings of its clocks.
 type Interruption = Arc<Mutex<Option<Stop>>>;
 
 /// A stop of a process, as by a signal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stop {
-    /// After how many more readings of its clocks.
+    /// Readings of its clocks before the stop.
     pub(crate) readings: u32,
-    /// In the middle of that reading, or between what the process does then and what it does next.
+    /// The stop is in the middle of a reading, and not between two polls.
     pub(crate) is_inside: bool,
     pub(crate) span: Duration,
 }
 
-/// The demand of each app as it was set: since when, and how much.
+/// The demand of each app, as steps of a time and an amount.
 #[derive(Clone, Default)]
 pub(crate) struct Load(Arc<Mutex<BTreeMap<String, Steps>>>);
 
@@ -148,11 +148,11 @@ type Steps = Vec<(Timestamp, u64)>;
 struct Wire {
     host: String,
     network: Network,
-    /// Where to leave what would answer on its port.
+    /// Place for the router that answers on the host's port.
     adapter: Weak<Mutex<Option<Router>>>,
 }
 
-/// The codes and texts of what was asked.
+/// The codes and texts of answers.
 type Answers = Arc<Mutex<Vec<(u16, String)>>>;
 
 impl Dial for Wire {
@@ -175,7 +175,7 @@ impl Dial for Wire {
 // === impl Load ===
 
 impl Load {
-    /// The demand as the world asks for it.
+    /// The demand as a function for the world.
     fn demand(&self) -> Demand {
         let load = self.clone();
         Arc::new(move |app: &str, time| load.at(app, time))
@@ -215,7 +215,7 @@ impl Cluster {
         Self::starting_at(START, seed, plan)
     }
 
-    /// The same at another time.
+    /// A cluster like that of [`Cluster::new`], at another time.
     pub(crate) fn starting_at(start: Timestamp, seed: u64, plan: Plan) -> Self {
         let data_center = DataCenter::new(start, plan);
         let server = SimKube::new(1, data_center.clock());
@@ -263,7 +263,7 @@ impl Cluster {
         prometheus
     }
 
-    /// Configures a Prometheus that asks for a token, and is not there.
+    /// Configures a Prometheus that asks for a token, and does not exist.
     pub(crate) fn expect_prometheus(&mut self) {
         let file = file("simulated-prometheus", &token("prometheus"));
         let credentials = CredentialFiles {
@@ -287,7 +287,7 @@ impl Cluster {
         self.replicas.keys().cloned().collect()
     }
 
-    /// How often processes were started again.
+    /// Returns how often processes were started again.
     pub(crate) fn restarts(&self) -> u64 {
         self.replicas.values().map(|replica| replica.restarts).sum()
     }
@@ -301,7 +301,7 @@ impl Cluster {
         self.autoscaler_in(SHOP, name, (replicas, mode), rest);
     }
 
-    /// The same in another namespace.
+    /// Creates a Deployment with an autoscaler, as [`Cluster::autoscaler`] does, in another namespace.
     pub(crate) fn autoscaler_in(
         &self,
         namespace: &str,
@@ -375,7 +375,7 @@ impl Cluster {
         self.patch_in(namespace, name, &change);
     }
 
-    /// From now on an app needs so many pods.
+    /// Sets the number of pods that an app needs from now on.
     pub(crate) fn needs(&self, app: &str, pods: u64) {
         self.load.set(app, self.now(), pods * PER_POD);
     }
@@ -387,7 +387,7 @@ impl Cluster {
         self.needs(app, u64::try_from(ready).unwrap());
     }
 
-    /// Pauses a Deployment in the middle of an update, with so many pods more than its spec asks for.
+    /// Pauses a Deployment in the middle of an update, with this many pods more than its spec asks for.
     pub(crate) fn pause_update(&self, name: &str, surge: &str) {
         let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}");
         let strategy = json!({"rollingUpdate": {"maxSurge": surge}});
@@ -400,7 +400,7 @@ impl Cluster {
         self.start_ahead(host, 0);
     }
 
-    /// Starts a replica on a host whose clock is ahead by so many seconds.
+    /// Starts a replica on a host whose clock is ahead by this many seconds.
     pub(crate) fn start_ahead(&mut self, host: &str, ahead: i64) {
         self.laws.stranded_since(host, None);
         let before = self.replicas.remove(host);
@@ -441,7 +441,8 @@ impl Cluster {
         self.replicas.insert(host.to_owned(), replica);
     }
 
-    /// Installs the metric adapter for the custom metrics API, and starts a replica of it that the API server is far from.
+    /// Installs the metric adapter for the custom metrics API, and starts a replica of it that is far from the API
+    /// server.
     pub(crate) fn start_adapter(&mut self, host: &str) {
         self.server.add_token(&token("adapter"), ADAPTER);
         self.server.add_token(&token("hpa"), HPA_CONTROLLER);
@@ -525,7 +526,7 @@ impl Cluster {
         self.data_center.kill(host);
     }
 
-    /// Kills the process of a host, which is started again after so many seconds.
+    /// Kills the process of a host, which is started again after this many seconds.
     pub(crate) fn crash(&mut self, host: &str, seconds: u64) {
         self.data_center.kill(host);
         let back = self.seconds + seconds;
@@ -559,20 +560,20 @@ impl Cluster {
         self.data_center.stop_after(host, turns);
     }
 
-    /// Stops a host for some time when it has read its clocks so many more times.
+    /// Stops a host for some time after this many more readings of its clocks.
     pub(crate) fn stop_reading(&self, host: &str, stop: Stop) {
         if let Some(replica) = self.replicas.get(host) {
             *replica.interruption.lock().unwrap() = Some(stop);
         }
     }
 
-    /// Whether a host has not read its clocks often enough yet.
+    /// Returns whether a stop of a host by its readings is still due.
     pub(crate) fn will_stop(&self, host: &str) -> bool {
         let replica = self.replicas.get(host);
         replica.is_some_and(|replica| replica.interruption.lock().unwrap().is_some())
     }
 
-    /// Steps the wall clock of a host by so many seconds.
+    /// Steps the wall clock of a host by this many seconds.
     pub(crate) fn step_clock(&mut self, host: &str, seconds: i64) {
         let replica = self.replicas.get_mut(host).unwrap();
         replica.ahead += seconds;
@@ -588,7 +589,7 @@ impl Cluster {
         self.laws.stranded_since(host, Some(now));
     }
 
-    /// From now on watches of a host, or of all, are silent and lists are not complete.
+    /// Makes watches of a host, or of all, silent and lists incomplete from now on.
     pub(crate) fn hold(&mut self, host: &str) {
         for client in self.hosts_named(host) {
             for (parts, effect) in HELD {
@@ -606,7 +607,7 @@ impl Cluster {
         }
     }
 
-    /// Ends that.
+    /// Ends the effects of [`Cluster::hold`].
     pub(crate) fn release(&mut self, host: &str) {
         for (parts, _) in HELD {
             self.network().end(parts);
@@ -617,7 +618,7 @@ impl Cluster {
         }
     }
 
-    /// Lets samples of the metrics of pods be so old, or new again.
+    /// Makes the samples of the metrics of pods this old; 0 makes them new again.
     pub(crate) fn age_metrics(&mut self, seconds: u64) {
         let age = SignedDuration::from_secs(i64::try_from(seconds).unwrap());
         self.world.age_metrics(age);
@@ -653,12 +654,12 @@ impl Cluster {
         self.data_center.resume(host);
     }
 
-    /// Asks the process of a host to end, as SIGTERM does; then it is started again.
+    /// Asks the process of a host to end, as SIGTERM does; it is started again.
     pub(crate) fn terminate(&mut self, host: &str) {
         drop(self.replicas.get_mut(host).unwrap().stop.take());
     }
 
-    /// How the last process of a host that has ended by itself did so.
+    /// Returns the result of the last process of a host that has ended by itself.
     pub(crate) fn ended(&self, host: &str) -> Option<&Result<(), String>> {
         self.replicas[host].ended.as_ref()
     }
@@ -691,7 +692,7 @@ impl Cluster {
         found.unwrap()["spec"]["replicas"].as_u64().unwrap()
     }
 
-    /// How often the scale of a Deployment was written by replicas of the product.
+    /// Returns how often replicas of the product wrote the scale of a Deployment.
     pub(crate) fn scaled(&self, name: &str) -> usize {
         let entries = self.server.audit().into_iter();
         let scales = entries.filter(|entry| {
@@ -710,12 +711,12 @@ impl Cluster {
         assert_eq!(code, 200, "{answer}");
     }
 
-    /// As `kubectl scale`.
+    /// Sets a count as `kubectl scale` does.
     pub(crate) fn scale_by_hand(&self, name: &str, count: u64) {
         self.scale_by_hand_in(SHOP, name, count);
     }
 
-    /// The same in another namespace.
+    /// Sets a count as [`Cluster::scale_by_hand`] does, in another namespace.
     pub(crate) fn scale_by_hand_in(&self, namespace: &str, name: &str, count: u64) {
         let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale");
         let scale = json!({"spec": {"replicas": count}});
@@ -728,7 +729,7 @@ impl Cluster {
         self.laws.blind_since(name, None);
     }
 
-    /// The same with a second container, that requests nothing.
+    /// Recreates a Deployment with a second container without requests.
     pub(crate) fn recreate_without_request(&mut self, name: &str) {
         let mut deployment = deployment(SHOP, name, 2);
         let containers = deployment["spec"]["template"]["spec"]["containers"].as_array_mut();
@@ -777,13 +778,13 @@ impl Cluster {
         self.ehpa(name)["status"].to_string()
     }
 
-    /// Whether the status of an autoscaler is of its spec as it is.
+    /// Returns whether the status of an autoscaler is about its present spec.
     pub(crate) fn is_reported(&self, name: &str) -> bool {
         let ehpa = self.ehpa(name);
         ehpa["status"]["observedGeneration"] == ehpa["metadata"]["generation"]
     }
 
-    /// Whether an autoscaler says that a metric has no value.
+    /// Returns whether an autoscaler reports that a metric has no value.
     pub(crate) fn lacks_metrics(&self, name: &str) -> bool {
         let ehpa = self.ehpa(name);
         let conditions = ehpa["status"]["conditions"]
@@ -809,12 +810,13 @@ impl Cluster {
         found.unwrap()
     }
 
-    /// Lets a second pass, or what is left of it; says which law is broken after it.
+    /// Lets a second pass, or the rest of it; returns the law that is broken after it.
     pub(crate) fn second(&mut self) -> Result<(), String> {
         self.pass(SECOND.saturating_sub(self.passed))
     }
 
-    /// Lets a second pass in small slices, after each of which `sees` may change the cluster; says which law is broken.
+    /// Lets a second pass in small slices, after each of which `sees` may change the cluster; returns the law that is
+    /// broken.
     pub(crate) fn sliced_second(&mut self, mut sees: impl FnMut(&mut Self)) -> Result<(), String> {
         for _slice in 0..SECOND.as_millis() / SLICE.as_millis() {
             self.pass(SLICE)?;
@@ -823,7 +825,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a part of a second pass. At its beginning the rest of the cluster does what it has to do.
+    /// Lets a part of a second pass. At its beginning the rest of the cluster does its work.
     fn pass(&mut self, span: Duration) -> Result<(), String> {
         if self.passed.is_zero() {
             self.world.step();
@@ -885,7 +887,7 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass until something holds, and stops within the second in which it does.
+    /// Lets time pass until a condition holds, and stops within the second in which it does.
     pub(crate) fn until_just(&mut self, seconds: u64, what: &str, holds: impl Fn(&Self) -> bool) {
         for _instant in 0..100 * seconds {
             if holds(self) {
@@ -897,7 +899,7 @@ impl Cluster {
         panic!("{}: not within {seconds} s: {what}", self.now());
     }
 
-    /// Lets time pass until something holds.
+    /// Lets time pass until a condition holds.
     pub(crate) fn until(&mut self, seconds: u64, what: &str, holds: impl Fn(&Self) -> bool) {
         for _second in 0..seconds {
             if holds(self) {
@@ -913,7 +915,7 @@ impl Cluster {
     }
 }
 
-/// Counts a reading of the clocks, and stops its process if that is due.
+/// Counts a reading of the clocks, and stops the process if that is due.
 fn interrupt(armed: &Mutex<Option<Stop>>) {
     let mut armed = armed.lock().unwrap();
     let Some(stop) = &mut *armed else {
@@ -952,13 +954,13 @@ fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
     })
 }
 
-/// The metric of [`PER_POD`].
+/// The cpu metric with a target of [`PER_POD`].
 pub(crate) fn cpu() -> Value {
     let target = json!({"type": "Utilization", "averageUtilization": 50});
     json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
 }
 
-/// An external metric of [`PER_POD`] as the only one.
+/// An external metric with a target of [`PER_POD`] as the only one.
 pub(crate) fn external(metric: &str) -> Value {
     json!({"metrics": [{"type": "External", "external": {
         "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": "100m"},
@@ -1058,7 +1060,7 @@ fn kubeconfig(account: &str) -> PathBuf {
     )
 }
 
-/// A file, whole also for another run of these tests that reads or writes it at the same time.
+/// Writes a file, which is whole also for another run of these tests that reads or writes it at the same time.
 fn file(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A process that ends at any of its writes is followed by one that reaches the same.
+//! A process that ends at any of its writes is followed by one that leads to the same state.
 //!
 //! A history runs once undisturbed, and then once for each of its writes: the process ends when the cluster has accepted
 //! that write, before it sees the answer, and is started again. It knows only what the cluster stores.
@@ -17,14 +17,14 @@ const HOST: &str = "pod-0";
 const APPS: [&str; 6] = ["web", "api", "shown", "switched", "adopter", "queue"];
 const EHPAS: &str = "effectivehorizontalpodautoscalers";
 const END: u64 = 240;
-/// Nothing is written after it.
+/// Second after which nothing is written.
 const SETTLED: u64 = 210;
 
 /// The objects at the end, without times and measured values, and how often each HPA was created and deleted.
 type Outcome = BTreeMap<String, Value>;
 
-/// What users and loads do: loads rise and fall, a queue is emptied and filled again, a preview begins to act and ends, a mode changes and changes back, and an
-/// autoscaler that had adopted an HPA is deleted.
+/// Actions of users and loads: loads rise and fall, a queue is emptied and filled again, a preview begins to act and
+/// ends, a mode changes and changes back, and an autoscaler that had adopted an HPA is deleted.
 fn happens(cluster: &Cluster, second: u64) {
     let edit = |app: &str, field: &str, value: &str| cluster.edit(app, &json!({field: value}));
     match second {
@@ -50,10 +50,10 @@ fn happens(cluster: &Cluster, second: u64) {
     }
 }
 
-/// A write: in which second, and what.
+/// The second of a write, and its description.
 type Write = (u64, String);
 
-/// Lets the history happen to a process that ends at the write of this second and number. Says what it led to, and the
+/// Runs the history with a process that ends at the write with this second and number. Returns the outcome and the
 /// writes.
 fn run(point: Option<(u64, usize)>) -> (Outcome, Vec<Write>) {
     let mut cluster = Cluster::new(1, Plan::default());
@@ -71,7 +71,7 @@ fn run(point: Option<(u64, usize)>) -> (Outcome, Vec<Write>) {
     cluster.edit("shown", &json!({"scaleStrategy": "Preview"}));
     cluster.adopted_hpa(SHOP, "adopter", None);
     cluster.start(HOST);
-    // So long that one write is answered before the next is sent.
+    // Slow enough that one write is answered before the next is sent.
     cluster.reach(HOST, Way::Open(Duration::from_millis(25)));
     let mut writes = Vec::new();
     for second in 0..END {
@@ -97,7 +97,7 @@ fn run(point: Option<(u64, usize)>) -> (Outcome, Vec<Write>) {
     (outcome(&cluster), writes)
 }
 
-/// Whether a request has changed something.
+/// Returns whether a request has changed an object.
 fn is_write(entry: &Entry) -> bool {
     let resource = &*entry.access.resource;
     let is_told = resource == "events" || resource.ends_with("reviews");

@@ -28,7 +28,7 @@ const FLOOR: u64 = 6;
 /// The stabilization window of the simulated cluster, and two syncs.
 const LOWERED: u64 = 30 + 2 * PERIOD.as_secs();
 
-/// How many autoscalers have each count.
+/// Number of autoscalers by count.
 fn counts(cluster: &Cluster) -> BTreeMap<u64, usize> {
     let mut counts = BTreeMap::new();
     for n in 0..ZONES.len() {

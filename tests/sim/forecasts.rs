@@ -1,7 +1,7 @@
-//! The scenario of forecasts: apps whose load is that of the days before, and a Prometheus that is in trouble.
+//! The scenario of forecasts: apps with the load of the days before, and a Prometheus that is in trouble.
 //!
-//! One replica. The kind of trouble follows from the seed, so a few seeds have all of them. A forecast asks for what comes
-//! before it comes; it says nothing of what it cannot know, and it never lasts.
+//! One replica. The kind of trouble follows from the seed, so a few seeds have all of them. A forecast asks for
+//! replicas before the load comes; it says nothing about the unknown, and it never lasts.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ use crate::{
 
 const HOST: &str = "pod-0";
 const APPS: [(&str, &str); 2] = [("web", "Delegated"), ("api", "Direct")];
-/// How many days Prometheus knows.
+/// Days of history in Prometheus.
 const DAYS: i64 = 4;
-/// The pods that are needed on each day, from so many seconds on.
+/// The pods that are needed on each day, from a second on.
 const DAY: [(i64, u64); 6] = [
     (0, 4),
     (RISE, 8),
@@ -34,19 +34,18 @@ const DAY: [(i64, u64); 6] = [
     (64_800, 4),
 ];
 const RISE: i64 = 300;
-/// When a pod that is asked for now is ready, as the spec has it, in seconds.
+/// Seconds until a requested pod is ready, as in the spec.
 const LEAD_TIME: i64 = 60;
-/// When nothing is scraped, from the start; for six minutes after it there is no forecast.
+/// Span of time from the start in which nothing is scraped; for six minutes after it there is no forecast.
 const OUTAGE: (SignedDuration, SignedDuration) =
     (SignedDuration::from_mins(-6), SignedDuration::from_secs(50));
-/// When the first forecast is made.
+/// Second of the first forecast.
 const FIRST: u64 = 45;
-/// A forecast lasts for three minutes after what is known; a sync notices.
+/// Seconds that a forecast lasts: three minutes after the last known sample, and a sync that notices.
 const LASTS: u64 = 180 + 75;
-/// An app that needs more than it may have.
+/// An app that needs more than its maximum.
 const LIMITED: &str = "limited";
-/// How often its host sleeps, and for how long; how long it is awake in between. It is at its limits for more than a
-/// fifth of a day.
+/// Number of sleeps of the app's host, which is at its limits for more than a fifth of a day.
 const SLEEPS: u64 = 6;
 const SLEEP: Duration = Duration::from_hours(1);
 const AWAKE: u64 = 50;
@@ -54,25 +53,28 @@ const AWAKE: u64 = 50;
 const UPDATED: &str = "updated";
 const UPDATED_PODS: u32 = 4;
 const UPDATE: u64 = 50;
-/// How many autoscalers of a tenant ask in vain, and how often in all of the trouble.
+/// Number of autoscalers of a tenant without an answer.
 const SERIES: usize = 20;
+/// Largest number of their queries during the trouble.
 const ATTEMPTS: usize = 45;
 
-/// What is wrong with Prometheus.
+/// Trouble of Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Nothing listens.
+    /// Nothing listens on the port.
     Down,
-    /// It answers nothing, or nothing about the apps of a tenant and about one beside those of the shop.
+    /// Prometheus answers nothing.
     Silent,
+    /// Prometheus answers nothing about the apps of a tenant and about one beside those of the shop.
     SilentAboutTenant,
-    /// Half of its data is missing.
+    /// Half of the data is missing.
     Partial,
-    /// It scraped nothing for a while, and what it scrapes since then is of some pods only.
+    /// Prometheus scraped nothing for a while, and only some pods since then.
     Outage,
-    /// What it scrapes is known later.
+    /// Samples are known later.
     Lag,
-    /// Nothing; for hours an app needs more than it may have, and the host is awake for some of each hour.
+    /// No trouble of Prometheus; for hours an app needs more than its maximum, and the host is awake for some of each
+    /// hour.
     AtLimits,
 }
 
@@ -81,7 +83,7 @@ struct Forecasts {
     prometheus: Prometheus,
     kind: Kind,
     begins: u64,
-    /// Whether requests have no faults.
+    /// Requests have no faults.
     is_calm: bool,
     second: u64,
 }
@@ -117,7 +119,7 @@ impl Kind {
             .unwrap()
     }
 
-    /// Whether the apps of the shop are without new history.
+    /// Returns whether the apps of the shop are without new history.
     fn is_blind(self) -> bool {
         !matches!(self, Self::SilentAboutTenant | Self::Lag | Self::AtLimits)
     }
@@ -164,7 +166,7 @@ impl Scenario for Forecasts {
     const COVERS: u64 = 12;
     const HEALED: u64 = 350;
     const ALIVE: u64 = Self::HEALED + 100;
-    // Forecasts are published for ever.
+    // Never at rest, because forecasts are published for ever.
     const SETTLED: u64 = Self::ALIVE;
     const END: u64 = Self::ALIVE;
 
@@ -260,7 +262,7 @@ impl Scenario for Forecasts {
             ));
         }
         if self.kind == Kind::AtLimits {
-            // Nothing is asked of the apps of the shop: their loads go on while the host sleeps.
+            // Nothing is expected of the apps of the shop: their loads go on while the host sleeps.
             if second.is_multiple_of(AWAKE) && (1..=SLEEPS).contains(&(second / AWAKE)) {
                 self.cluster.sleep(HOST, SLEEP);
             }
@@ -291,8 +293,8 @@ impl Scenario for Forecasts {
                 return Err(format!("alive: {app} has no forecast: {status}"));
             }
         }
-        // Its forecast is made of what it could serve. With faults, nothing may be seen of it in the short time in which
-        // the host is awake.
+        // The forecast is made of the demand that could be served. With faults, it may be invisible in the short time
+        // in which the host is awake.
         let is_limited = self.kind == Kind::AtLimits && self.is_calm;
         if is_limited && !self.cluster.status(LIMITED).contains("at its limits") {
             return Err(format!(
@@ -310,7 +312,7 @@ impl Scenario for Forecasts {
 }
 
 impl Forecasts {
-    /// What must hold of the forecast of an app.
+    /// Checks the forecast of an app.
     fn check(&self, app: &str) -> Result<(), String> {
         let (cluster, now) = (&self.cluster, self.cluster.now());
         let forecast = forecast(cluster, app);
@@ -327,7 +329,7 @@ impl Forecasts {
         }
         let is_in_trouble = (self.begins..Self::HEALED).contains(&self.second);
         if is_in_trouble && self.kind.is_blind() {
-            // A status that is refused is written by the next sync.
+            // A refused status is written by the next sync.
             let lasts = LASTS
                 + if self.is_calm {
                     0
@@ -360,7 +362,7 @@ fn predicted() -> Value {
     json!({"prediction": {"leadTimeSeconds": LEAD_TIME}})
 }
 
-/// A Prometheus that knows days like this one, and apps that are forecast; their load comes today, or does not.
+/// A Prometheus that knows days like this one, and apps with a forecast; with `comes`, their load comes today.
 fn with_days(cluster: &mut Cluster, comes: bool) -> Prometheus {
     for (app, mode) in APPS {
         load_days(cluster, app, comes);
@@ -386,7 +388,7 @@ fn go_down(cluster: &Cluster) {
     cluster.network().reset(HOST, PROMETHEUS);
 }
 
-/// How many replicas the forecast of an app asks for, if it has one.
+/// Returns the replicas that the forecast of an app asks for, if it has one.
 fn forecast(cluster: &Cluster, app: &str) -> Option<u64> {
     let ehpa = cluster.ehpa(app);
     let proposals = ehpa["status"]["decision"]["proposals"].as_array()?;
@@ -399,7 +401,7 @@ fn no_seed_breaks_a_law() {
     seeds::play::<Forecasts>();
 }
 
-/// What was raised for a load that does not come falls away when the forecast ends, and not before.
+/// Replicas that were added for a load that does not come stay until the forecast ends.
 #[test]
 fn a_forecast_raises_before_the_load_comes_and_its_floor_falls_away_when_it_expires() {
     let mut cluster = Cluster::new(1, Plan::default());

@@ -1,5 +1,5 @@
-//! The scenario of what must not matter: a tenant or the clock of a host is in trouble, and what the others get is the same
-//! at the same time as without it.
+//! The scenario of harmless trouble: that of a tenant or of the clock of a host, next to others who get the same at the
+//! same time as without it.
 //!
 //! One replica, no faults of requests. The kind of trouble follows from the seed, so a few seeds have all of them.
 
@@ -22,58 +22,66 @@ use crate::{
 
 const HOST: &str = "pod-0";
 const ADAPTER: &str = "adapter-0";
-/// How long the registrations of the adapter change, and when its authority is in them.
+/// Second until which the adapter's registrations change.
 const CHANGES: u64 = BEGINS + 8;
+/// Second from which the registrations have the adapter's authority.
 const PUBLISHED: u64 = BEGINS + 24;
-/// And when it answers.
+/// Second from which the adapter answers.
 const ANSWERED: u64 = BEGINS + 40;
-/// When trouble begins, in seconds; that of metrics while a window opens, before the API counts as silent.
+/// Second in which the trouble begins.
 const BEGINS: u64 = 45;
+/// Second in which the trouble of metrics begins: the window opens before the API counts as silent.
 const METRICS_BEGIN: u64 = WINDOW.0 - 4;
-/// By how many seconds an effect may be earlier: a sync may come a period earlier; and later: an increase takes two.
+/// Seconds by which an effect may be earlier, because a sync may come a period earlier.
 const EARLIER: usize = 17;
+/// Seconds by which an effect may be later, because an increase takes two syncs.
 const LATER: usize = 32;
-/// For how many seconds a child keeps the count of a load: the window of a decrease. And for how many one may stay to which
-/// a decision has raised the child: two windows, and the syncs before, between and after them.
+/// Seconds for which a child keeps the count of a load: the window of a decrease.
 const KEPT: usize = 30;
+/// Seconds for which a count may stay to which a decision has raised the child: two windows, and the syncs before,
+/// between and after them.
 const RAISED: usize = 2 * KEPT + 3 * EARLIER;
-/// The window of `own` is open for this minute; what is due is done within so many seconds.
+/// Opening and end of the window of `own`.
 const WINDOW: (u64, u64) = (60, 120);
+/// Seconds after the opening within which its count is there.
 const DUE: u64 = 17;
-/// When a user edits `web`: so often during the trouble, and its status is of that edit so many seconds later.
+/// Period of the edits of a user during the trouble.
 const EDIT: u64 = 7;
+/// Seconds after an edit at which the status is about it.
 const REPORTED: u64 = 2;
 const FLOOR: u64 = 4;
-/// What a user sets the least of `edited` to at first.
+/// First `minReplicas` that a user sets in `edited`.
 const LEAST: u64 = 2;
-/// When a paused host goes on, so many seconds later an edit during the pause is carried out, and what is due then is done.
+/// Second in which a paused host goes on.
 const RESUMED: u64 = BEGINS + 20;
+/// Seconds after the pause at which an edit during it is carried out.
 const RESUMED_DUE: u64 = 6;
+/// Second in which everything that was due in the pause is done.
 const CAUGHT_UP: u64 = RESUMED + 15;
-/// When no request hangs any more: after a deadline, a penalty and a sync.
+/// Second from which no request hangs: after a deadline, a penalty and a sync.
 const RECOVERED: u64 = Harmless::HEALED + 30;
-/// An annotation and its length, with which its object is longer than 256 KiB, as much as is kept.
+/// An annotation with a length that makes its object longer than the 256 KiB that are kept.
 const NOTE: &str = "autoscaling.foretide.io/note";
 const LARGE: usize = (256 << 10) - 64;
 /// A query that is refused.
 const QUERY: &str =
     r#"sum(rate(container_cpu_usage_seconds_total{namespace="tenant",pod=~"^own-[\\w]{99}"}[3m]))"#;
-/// Who asks the adapter for the count of a window that is always open.
+/// The query of an HPA to the adapter for the count of a window that is always open.
 const CRON: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/crane_autoscaling_cron?labelSelector=targetKind%3DDeployment%2CtargetName%3Dcron%2CresourceIdentifier%3Dcron";
 /// The apps of the shop that may have external metrics.
 const EXTERNAL: [&str; 6] = ["ext", "ext-1", "ext-2", "ext-3", "ext-4", "ext-5"];
-/// So many requests that hang are sent at most, in all of the trouble.
+/// Largest number of hanging requests during the trouble.
 const ATTEMPTS: usize = 90;
-/// And of one tenant beside others that have no trouble: a third of what five may.
+/// Largest number of hanging requests of one tenant beside others without trouble: a third of that of five.
 const EDITED_ATTEMPTS: usize = 30;
-/// And so often a count is written that somebody else changes again.
+/// Largest number of writes of a count that another writer changes again.
 const WRITES: usize = 3;
 const WRITER_ENDS: u64 = 115;
-/// For how long a load must last until its count is there.
+/// Time for which a load must last until its count is there.
 const ASKED: SignedDuration = SignedDuration::from_secs(40);
 const GONE: &str = "00000000-0000-4000-8000-000000000000";
 
-/// Who is in trouble, and which.
+/// Kind of trouble, with the object in trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Reads of metrics of the tenant hang.
@@ -94,7 +102,7 @@ enum Kind {
     Mistake,
     /// An autoscaler is in a namespace in which nothing may be scaled.
     Denied,
-    /// Somebody else sets the count of the tenant's app each second, to less than it needs.
+    /// Another writer sets the count of the tenant's app each second, to less than it needs.
     Writer,
     /// An HPA that claims to be adopted cannot be restored.
     Orphan,
@@ -104,41 +112,42 @@ enum Kind {
     Step,
     /// The host is far from the API server, and paused while much is due and a user edits.
     Pause,
-    /// An autoscaler of the tenant is larger than what is kept.
+    /// An autoscaler of the tenant is larger than the kept part.
     Large,
-    /// A Prometheus that asks for a credential is not there.
+    /// A Prometheus that asks for a credential does not exist.
     Prometheus,
     /// A query of the tenant has a pattern that is large when it is compiled.
     Query,
 }
 
-/// Whose external metrics hang.
+/// Owners of the external metrics that hang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hanging {
-    /// Those of one tenant; in the meantime nobody else's are read.
+    /// One tenant; in the meantime no other external metrics are read.
     One,
-    /// Those of five, most of what they have.
+    /// Five tenants, most of whose metrics hang.
     Five,
-    /// Those of one, who edits all his autoscalers again and again, also one whose metric is answered.
+    /// One tenant, who edits all its autoscalers again and again, also one whose metric is answered.
     Edited,
 }
 
 struct Harmless {
     cluster: Cluster,
-    /// It answers no query with the pattern.
+    /// A Prometheus that does not answer the query with the pattern.
     prometheus: Option<Prometheus>,
     kind: Kind,
-    /// By how many seconds a clock is stepped.
+    /// Seconds by which a clock is stepped.
     step: i64,
     hanging: Hanging,
     needs: Vec<(u64, &'static str, u64)>,
-    /// What is to be the same, second by second.
+    /// Counts that must be equal to those without the trouble, second by second.
     series: Vec<BTreeMap<&'static str, Count>>,
     orphans: usize,
-    /// Whether somebody else changes a count.
+    /// Another writer changes a count.
     has_writer: bool,
-    /// The apps of the tenant that have a window, and of all tenants those that have external metrics.
+    /// The apps of the tenant that have a window.
     windows: Vec<String>,
+    /// The apps of all tenants that have external metrics.
     external: Vec<String>,
 }
 
@@ -168,10 +177,10 @@ impl Hanging {
         }
     }
 
-    /// The namespaces of the tenants, and how many autoscalers each has.
+    /// The namespaces of the tenants, and the number of autoscalers in each.
     const fn spaces(self) -> (&'static [usize], usize) {
         match self {
-            // It is synced in the middle between two syncs of the shop.
+            // Synced in the middle between two syncs of the shop.
             Self::One => (&[8], 30),
             Self::Five => (&[0, 1, 2, 3, 4], 8),
             Self::Edited => (&[0], 9),
@@ -201,7 +210,7 @@ impl Kind {
         Self::Prometheus,
         Self::Query,
     ];
-    /// In the same order.
+    /// Names in the order of the kinds.
     const NAMES: [&str; 17] = [
         "metrics",
         "statuses",
@@ -226,7 +235,7 @@ impl Kind {
         Self::ALL[usize::try_from(seed).unwrap() % Self::ALL.len()]
     }
 
-    /// Whether the tenant's own workload is as without the trouble.
+    /// Returns whether the tenant's own workload is as without the trouble.
     const fn leaves_own(self) -> bool {
         !matches!(
             self,
@@ -281,7 +290,8 @@ fn tenant(number: usize) -> String {
     format!("{TENANT}-{number}")
 }
 
-/// Whether the last count of an app in a record is as good as another one, that of the run without the trouble.
+/// Returns whether the last count of an app in a record is as good as another count, that of the run without the
+/// trouble.
 fn is_as_good(
     kind: Kind,
     name: &str,
@@ -294,9 +304,10 @@ fn is_as_good(
     let fits_then = |then: &BTreeMap<_, Count>| fits(count, then[name].load);
     let load = record[now][name].load;
     match (kind, name) {
-        // A load asks for none of the counts that fit it, so which one it is turns on the moments of syncs and samples.
+        // A load fits several counts, and the one that results depends on the moments of syncs and samples.
         _ if fits(count, load) && fits(other.replicas, load) => true,
-        // Steps that are left out in a pause may lead to another count that a load asks for, or to one between two loads.
+        // Steps that are left out in a pause may lead to another count that a load asks for, or to one between two
+        // loads.
         (Kind::Pause, _) => {
             let is_enough = |then: &BTreeMap<_, Count>| needed(then[name].load) <= count;
             let is_asked = |then| fits_then(then) || !is_enough(then);
@@ -304,13 +315,13 @@ fn is_as_good(
             now as u64 >= RESUMED && raised.iter().any(is_enough) && raised.iter().any(is_asked)
         }
         // A child that scales down by its own readings is raised again if the window of the decision still has a higher
-        // one after a sync period: that turns on a moment, and the run with the trouble may miss it.
+        // one after a sync period: that depends on a moment, and the run with the trouble may miss it.
         (_, "web") => count < other.replicas && since(KEPT).iter().all(fits_then),
         _ => false,
     }
 }
 
-/// How many edits there were until a second.
+/// Returns the number of edits until a second.
 fn edits(second: u64) -> Option<u64> {
     let is_edited = (BEGINS + 2..Harmless::HEALED).contains(&second);
     is_edited.then(|| second / EDIT - (BEGINS + 2) / EDIT)
@@ -324,7 +335,8 @@ impl Scenario for Harmless {
     const SHARE: u64 = 10;
     const COVERS: u64 = 32;
     const HEALED: u64 = 105;
-    /// One period until it is read again, and three from one pod to ten: to four, to eight, and until those have samples.
+    /// One period until the metric is read again, and three from one pod to ten: to four, to eight, and until those
+    /// have samples.
     const ALIVE: u64 = Self::HEALED + 65;
     const SETTLED: u64 = 212;
     const END: u64 = 244;
@@ -346,12 +358,13 @@ impl Scenario for Harmless {
         needs.extend([(BEGINS - 3, "api", 2), (90, "api", 9)]);
         needs.extend([(BEGINS + 5, "own", 8), (BEGINS + 8, "ext", 9)]);
         needs.sort_unstable();
-        // Enough that a count is written whenever that is allowed.
+        // Often enough that a count is written whenever that is allowed.
         if kind == Kind::Writer {
             needs.retain(|(_, app, _)| *app != "own");
             needs.push((BEGINS, "own", 5));
         }
-        // The count of `own` is judged before the mistake is mended. A load that changes again while pods are new takes longer.
+        // The count of `own` is judged before the mistake is mended. A load that changes again while pods are new takes
+        // longer.
         if kind == Kind::Mistake {
             needs.retain(|(_, app, _)| *app != "own");
             needs.push((BEGINS + 5, "own", 8));
@@ -490,7 +503,7 @@ impl Scenario for Harmless {
         let own = (self.kind != Kind::Writer).then_some("own");
         let mut apps = ["web", "api"].into_iter().chain(own);
         apps.try_for_each(|app| self.check_count(app))?;
-        // What hung is read again.
+        // The metrics that hung are read again.
         let mut external = self.external.iter();
         match external.find(|name| self.cluster.lacks_metrics(name)) {
             Some(name) => Err(format!("alive: {name} lacks a metric")),
@@ -504,7 +517,7 @@ impl Scenario for Harmless {
 
     fn compare(seed: u64, record: &Self::Record, undisturbed: &Self::Record) -> Result<(), String> {
         let kind = Kind::of(seed);
-        // During a pause nothing is done; of what is due then, steps may be left out.
+        // During a pause nothing is done; some of the due steps may be left out.
         let (earlier, later) = match kind {
             Kind::Pause => (LATER, LATER + usize::try_from(CAUGHT_UP - BEGINS).unwrap()),
             _ => (EARLIER, LATER),
@@ -541,7 +554,7 @@ impl Harmless {
         }
     }
 
-    /// Who edits again and again.
+    /// Edits again and again, as a user.
     fn edit(&self, second: u64) {
         let Some(edits) = edits(second).filter(|_| second.is_multiple_of(EDIT)) else {
             return;
@@ -552,7 +565,7 @@ impl Harmless {
         self.cluster.edit("unknown", &most);
     }
 
-    /// An edit is carried out at once, whoever is in trouble.
+    /// Checks that an edit is carried out at once, independently of the trouble.
     fn check_edits(&self, second: u64) -> Result<(), String> {
         let is_behind = self.kind == Kind::Pause && (BEGINS..CAUGHT_UP).contains(&second);
         let is_due = if is_behind {
@@ -577,13 +590,13 @@ impl Harmless {
         }
     }
 
-    /// How often Prometheus was asked what is refused.
+    /// Returns how often Prometheus was asked the refused query.
     fn unanswered(&self) -> usize {
         let asked = self.prometheus.as_ref();
         asked.map_or(0, |prometheus| prometheus.unanswered(TENANT))
     }
 
-    /// The apps of the shop, and what the tenant has for its trouble.
+    /// Creates the apps of the shop, and the objects of the tenant for its trouble.
     fn populate(&mut self) {
         if self.kind == Kind::Prometheus {
             self.cluster.expect_prometheus();
@@ -596,7 +609,7 @@ impl Harmless {
             });
             self.prometheus = Some(prometheus);
         }
-        // Nobody else leads meanwhile.
+        // No election, so that no other process leads meanwhile.
         self.cluster.elects = self.kind != Kind::Pause;
         let cluster = &mut self.cluster;
         let edited = match self.kind {
@@ -684,7 +697,7 @@ impl Harmless {
 
     fn populate_external(&mut self) {
         let cluster = &mut self.cluster;
-        // Each is read at another time.
+        // Each app is read at another time.
         for name in self.hanging.of_shop() {
             cluster.autoscaler(name, 2, "Direct", &external(name));
         }
@@ -707,7 +720,7 @@ impl Harmless {
         }
     }
 
-    /// The tenant edits what is read at once, and one after the other what hangs.
+    /// Edits as the tenant: the app whose metric is answered at once, and the others one after the other.
     fn edit_external(&self, second: u64) {
         let is_edited = self.kind == Kind::External && self.hanging == Hanging::Edited;
         if !is_edited || !(BEGINS..Self::HEALED).contains(&second) {
@@ -726,7 +739,7 @@ impl Harmless {
         }
     }
 
-    /// The tenant's statuses are of their edits.
+    /// Checks that the tenant's statuses are about their edits.
     fn check_statuses(&self) -> Result<(), String> {
         let mut edited = (0..self.orphans).map(tenant);
         match edited.find(|name| !self.cluster.is_reported(name)) {
@@ -735,7 +748,7 @@ impl Harmless {
         }
     }
 
-    /// An app has as many replicas as it has needed for a while.
+    /// Checks that an app has the replicas that it has needed for a while.
     fn check_count(&self, app: &str) -> Result<(), String> {
         let (count, since) = (self.cluster.replicas(app), self.cluster.now() - ASKED);
         let needed = needed(
@@ -750,7 +763,7 @@ impl Harmless {
         Ok(())
     }
 
-    /// A window is open in time also while the metrics of its app hang.
+    /// Checks that a window opens in time also while the metrics of its app hang.
     fn check_windows(&self, second: u64) -> Result<(), String> {
         let (opens, closes) = WINDOW;
         if !(opens + DUE..closes).contains(&second) {
@@ -769,7 +782,7 @@ impl Harmless {
         }
     }
 
-    /// No trouble of a tenant takes a metric away from others.
+    /// Checks that no trouble of a tenant takes a metric away from others.
     fn check_metrics(&self, second: u64) -> Result<(), String> {
         let external = match self.kind {
             Kind::External => self.hanging.of_shop(),
@@ -783,7 +796,7 @@ impl Harmless {
         }
     }
 
-    /// The API server writes whether it reaches the adapter.
+    /// Checks that the API server writes whether it reaches the adapter.
     fn check_registrations(&self, second: u64) -> Result<(), String> {
         let registrations = self.cluster.registrations("custom.metrics.k8s.io");
         for one in &registrations {
@@ -803,7 +816,7 @@ impl Harmless {
         Ok(())
     }
 
-    /// An HPA that asks the adapter hears of the window, or that it has to wait.
+    /// Checks that an HPA that asks the adapter hears of the window, or that it has to wait.
     fn check_answers(&self, second: u64) -> Result<(), String> {
         self.cluster.ask_adapter(ADAPTER, CRON);
         let mut answers = self.cluster.answers().into_iter();

@@ -1,4 +1,5 @@
-//! The HPA controller of a simulated cluster: upstream's, as the vectors check it, on the objects of the server.
+//! The HPA controller of a simulated cluster: the algorithm of upstream, checked by the vectors, on the objects of the
+//! server.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +24,7 @@ use crate::hpa_controller::{Applied, Condition, Conditions, ControllerPass, Read
 
 const CONTROLLER: &str = "horizontal-pod-autoscaler";
 
-/// The controller, with what it remembers of each autoscaler by UID.
+/// The controller, with its memory of each autoscaler by UID.
 pub(crate) struct HpaController {
     server: SimKube,
     settings: Settings,

@@ -36,7 +36,7 @@ fn a_metrics_api_that_hangs_delays_neither_others_nor_the_cron_windows_of_its_ow
     cluster.until(3 * period, "others has what its load needs", |cluster| {
         cluster.replicas("others") == 6
     });
-    // The condition names what hangs.
+    // The condition names the dependency.
     let named = |cluster: &Cluster| {
         cluster
             .status("own")

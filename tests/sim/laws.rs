@@ -1,4 +1,4 @@
-//! What holds after every second, whatever fails.
+//! Laws that hold after every second, no matter what fails.
 //!
 //! | law | meaning |
 //! |---|---|
@@ -24,67 +24,70 @@ use simkube::{Entry, SimKube};
 
 use crate::cluster::{Load, PER_POD, PERIOD};
 
-/// After which time without news a process scales no more: a minute, and what is under way.
+/// Time without news after which a process scales no more: a minute, and running writes.
 const STALE: SignedDuration = SignedDuration::from_secs(80);
-/// How long it takes until an edit is in force: requests may be late, and a cluster needs a sync to take notice.
+/// Time until an edit is in force: requests may be late, and a cluster needs a sync to take notice.
 const IN_FORCE: SignedDuration = SignedDuration::from_secs(40);
-/// How long after a restore everything has been listed again.
+/// Time after a restore until everything has been listed again.
 pub(crate) const RELISTED: SignedDuration = SignedDuration::from_secs(60);
-/// How long a lease lasts after the request that has renewed it was sent.
+/// Time that a lease lasts after the request that has renewed it was sent.
 const LEASE: SignedDuration = SignedDuration::from_secs(15);
-/// And how long its holder may write: a request takes up to five seconds.
+/// Time for which the holder of a lease may write: a request takes up to five seconds.
 const WRITES: SignedDuration = SignedDuration::from_secs(10);
-/// How long a count may be below its minimum: a period, and what is under way.
+/// Time for which a count may be below its minimum: a period, and running writes.
 const RAISED: SignedDuration = SignedDuration::from_secs(PERIOD.as_secs().cast_signed() + 2);
-/// How long the load must have been lower before a count follows it.
+/// Time for which the load must have been lower before a count follows it.
 const MEMORY: SignedDuration = SignedDuration::from_secs(60);
-/// For how long the HPA algorithm leaves new pods out of a count. At a ratio of 0.75 it asks for 6 of 12 pods, of which 4
-/// are new.
+/// Time for which the HPA algorithm leaves new pods out of a count. At a ratio of 0.75 it asks for 6 of 12 pods, of
+/// which 4 are new.
 const YOUNG: SignedDuration = SignedDuration::from_secs(30);
 
-/// The laws, with what they remember of the cluster.
+/// The laws, with their memory of the cluster.
 pub(crate) struct Laws {
     server: SimKube,
     load: Load,
-    /// How many requests were looked at.
+    /// Number of checked requests.
     seen: usize,
-    /// By Deployment: its UID and count.
+    /// UID and count of each Deployment.
     counts: BTreeMap<String, (Value, u64)>,
-    /// By namespace and Deployment: the count that was written last.
+    /// The count that was written last, by namespace and Deployment.
     written: BTreeMap<(String, String), u64>,
-    /// By Deployment: when pods were added last.
+    /// Time at which pods were added last, by Deployment.
     risen: BTreeMap<String, Timestamp>,
-    /// By autoscaler: what it allows, and since when. The last one is in force.
+    /// Limits of each autoscaler, with the times of their beginning. The last one is in force.
     allowed: BTreeMap<String, Vec<(Timestamp, Allowed)>>,
     /// The resource that was not granted.
     pub(crate) may_be_refused: &'static str,
-    /// Since when hosts have no news.
+    /// Time since which hosts have no news.
     stale: BTreeMap<String, Timestamp>,
-    /// When the connections of hosts became silent.
+    /// Time since which the connections of hosts are silent.
     stranded: BTreeMap<String, Timestamp>,
-    /// Since when the metrics of an app have no value; of all apps, if it has no name.
+    /// Time since which the metrics of an app have no value; of all apps, if it has no name.
     blind: BTreeMap<String, Timestamp>,
-    /// When the last backup was made, with `risen` as it was then, and when the server went on from it.
+    /// Time of the last backup.
     backed_up: Timestamp,
+    /// The value of `risen` in that backup.
     risen_in_backup: BTreeMap<String, Timestamp>,
+    /// Time at which the server went on from it.
     restored: Timestamp,
-    /// Since when nothing fails any more and everything has been listed again, and since when a count is below its minimum.
+    /// Time since which nothing fails any more and everything has been listed again.
     calm: Timestamp,
+    /// Time since which a count is below its minimum, by Deployment.
     below: BTreeMap<String, Timestamp>,
     /// The Deployments that a user has scaled since the last look.
     by_hand: BTreeSet<String>,
-    /// Who has written an object last, in which term of the lease.
+    /// The last writer of each object, with the term of the lease.
     writers: BTreeMap<String, Writer>,
     term: Writer,
-    /// Since when.
+    /// Time since which the term lasts.
     term_since: Timestamp,
-    /// By host: of the requests for the lease that have arrived, when the one that was sent last was, and its code.
+    /// Time of sending and code of the last sent request for the lease among those that have arrived, by host.
     lease_codes: BTreeMap<String, (Timestamp, u16)>,
-    /// Until when the lease of a host lasts, by host.
+    /// End of the lease of each host.
     leases: BTreeMap<String, Timestamp>,
 }
 
-/// What a spec allows: least and most replicas. A preview allows no change.
+/// Replicas that a spec allows. A preview allows no change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Allowed {
     least: u64,
@@ -129,7 +132,7 @@ impl Laws {
         }
     }
 
-    /// Says which law is broken by what happened since the last time.
+    /// Returns the law that is broken by the events since the last check.
     pub(crate) fn check(&mut self, now: Timestamp) -> Result<(), String> {
         let entries = self.server.audit_since(self.seen);
         self.seen += entries.len();
@@ -154,8 +157,8 @@ impl Laws {
         }
     }
 
-    /// A renewal that was given up can arrive when later ones have, and is refused then: that says nothing about the
-    /// release, whose requests may not have arrived at all.
+    /// Notes the code of a request for the lease. A renewal that was given up can arrive when later ones have, and is
+    /// refused then: that says nothing about the release, whose requests may not have arrived at all.
     fn note_lease_code(&mut self, entry: &Entry) {
         let (sent, code) = self.lease_codes.entry(entry.client.clone()).or_default();
         if entry.sent >= *sent {
@@ -163,7 +166,7 @@ impl Laws {
         }
     }
 
-    /// The process of a host has ended in order: the last that it wanted of the lease was not refused.
+    /// Checks the end of a process in order: its last request for the lease was not refused.
     pub(crate) fn check_release(&self, host: &str) -> Result<(), String> {
         let code = self.lease_codes.get(host).map(|(_, code)| *code);
         let has_conflict = code == Some(409);
@@ -226,7 +229,7 @@ impl Laws {
             return Ok(());
         }
         let is_status = entry.access.resource.ends_with("/status");
-        // It has no version as its condition, so what was sent before may follow what a new leader writes.
+        // A status has no version as its condition, so requests from before may follow those of a new leader.
         if is_status && entry.sent <= self.term_since {
             return Ok(());
         }
@@ -269,7 +272,7 @@ impl Laws {
         ))
     }
 
-    /// Notes who has the lease.
+    /// Notes the holder of the lease.
     fn take(&mut self, entry: &Entry) {
         let (lease, now) = (entry.written.as_ref(), entry.time);
         let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str());
@@ -291,7 +294,7 @@ impl Laws {
         }
     }
 
-    /// From now on a host has no news of the cluster, or has them again.
+    /// Notes that a host has no news of the cluster from now on, or has them again.
     pub(crate) fn stale_since(&mut self, host: &str, since: Option<Timestamp>) {
         match since {
             Some(since) => self.stale.insert(host.to_owned(), since),
@@ -299,7 +302,8 @@ impl Laws {
         };
     }
 
-    /// The connections of a host are silent from now on, until it starts again; those that it opens are not.
+    /// Notes that the connections of a host are silent from now on, until it starts again; connections that it opens
+    /// are not.
     pub(crate) fn stranded_since(&mut self, host: &str, since: Option<Timestamp>) {
         match since {
             Some(since) => self.stranded.insert(host.to_owned(), since),
@@ -307,7 +311,7 @@ impl Laws {
         };
     }
 
-    /// From now on the metrics of an app, or of all, have no value, or have one again.
+    /// Notes that the metrics of an app, or of all, have no value from now on, or have one again.
     pub(crate) fn blind_since(&mut self, app: &str, since: Option<Timestamp>) {
         match since {
             Some(since) => self.blind.insert(app.to_owned(), since),
@@ -315,7 +319,7 @@ impl Laws {
         };
     }
 
-    /// From now on nothing fails.
+    /// Notes that nothing fails from now on.
     pub(crate) fn healed(&mut self, now: Timestamp) {
         self.calm = now + RELISTED;
     }
@@ -331,10 +335,10 @@ impl Laws {
         self.risen_in_backup = self.risen.clone();
     }
 
-    /// What was written before is not there any more.
+    /// Notes a restore, which removes later writes.
     pub(crate) fn restored(&mut self, now: Timestamp) {
         self.restored = now;
-        // Targets are those of the backup; metrics of all are what they were.
+        // Targets are those of the backup; metrics of all are as before.
         self.blind.retain(|app, _| app.is_empty());
         self.counts.clear();
         self.written.clear();
@@ -427,8 +431,8 @@ impl Laws {
                 known.push((now, allowed));
             }
         }
-        // Who has no news does not know the edits since then, also if an invalid one has followed them, nor those that
-        // were not in force yet.
+        // A process without news does not know the edits since then, even if an invalid one has followed them, nor the
+        // edits that were not in force yet.
         let silent = self.stale.values().map(|since| *since - IN_FORCE);
         let restored = Some(self.restored).filter(|at| now.duration_since(*at) < RELISTED);
         if let Some(no_news) = silent.chain(restored).min() {
@@ -437,8 +441,8 @@ impl Laws {
         }
     }
 
-    /// What was allowed of late; the last one is in force. A child that comes back with a backup scales until it is seen
-    /// and deleted again, so what was allowed shortly before the backup counts until everything is listed.
+    /// The limits of the last seconds; the last one is in force. A child that comes back with a backup scales until it
+    /// is seen and deleted again, so limits from shortly before the backup count until everything is listed.
     fn allowed(&self, name: &str, spec: &Value, now: Timestamp) -> Vec<Allowed> {
         let has_child = spec["mode"] == "Delegated";
         let since = if has_child && now.duration_since(self.restored) < RELISTED {
@@ -474,7 +478,7 @@ impl Laws {
         let highest = floors.max().max(Some(highest_floor(spec)));
         let most = acting.iter().map(|one| one.most).min();
         let is_unforced = Some(count) > highest && Some(before) <= most;
-        // Others may act by what they know.
+        // Other processes may act by their own knowledge.
         let is_measured_outside = spec["metrics"][0]["type"] == "External";
         let is_blind = !is_measured_outside && self.is_blind(name, now);
         if spec["mode"] == "Direct" && is_blind && is_unforced {
@@ -483,7 +487,7 @@ impl Laws {
         if count > before {
             return Ok(());
         }
-        // The least of late: a decrease to a new bound is one.
+        // The smallest of the last seconds, because a decrease may follow a new bound.
         let max = most.unwrap_or_default();
         let floor = floor(spec, now).min(max).min(before);
         if count < floor {
@@ -496,8 +500,8 @@ impl Laws {
         Ok(())
     }
 
-    /// Whether the HPA algorithm may leave pods of a Deployment out of a count. A leader whose connections are silent takes
-    /// those for new that were new then: its copies are not too old yet.
+    /// Returns whether the HPA algorithm may leave pods of a Deployment out of a count. For a leader whose connections
+    /// are silent, the pods that were new at that time are still new: its copies are not too old yet.
     fn has_new_pods(&self, name: &str, now: Timestamp) -> bool {
         let Some(risen) = self.risen.get(name) else {
             return false;
@@ -512,19 +516,20 @@ impl Laws {
     }
 }
 
-/// How many pods a load needs at least: those that are enough within the tolerance of a tenth, of a utilization in whole
-/// percents.
+/// Returns the smallest number of pods for a load that is enough within the tolerance of a tenth, of a utilization in
+/// whole percents.
 pub(crate) const fn needed(milli: u64) -> u64 {
     (100 * milli).div_ceil(112 * PER_POD)
 }
 
-/// Whether a load asks for no other count: its utilization in whole percents is within the tolerance of a tenth.
+/// Returns whether a load asks for no other count: its utilization in whole percents is within the tolerance of a
+/// tenth.
 pub(crate) fn fits(count: u64, milli: u64) -> bool {
     let percent = 100 * milli / (count * PER_POD * 2).max(1);
     (45..=55).contains(&percent)
 }
 
-/// What the windows of a spec or `minReplicas` ask for at most.
+/// Returns the highest floor that the windows of a spec or `minReplicas` ask for.
 fn highest_floor(spec: &Value) -> u64 {
     let windows = spec["crons"].as_array().into_iter().flatten();
     let floors = windows.map(|window| &window["targetReplicas"]);
@@ -532,8 +537,8 @@ fn highest_floor(spec: &Value) -> u64 {
     floors.filter_map(Value::as_u64).max().unwrap_or_default()
 }
 
-/// The floor of the windows that are open, and stay open for some seconds, because clocks differ. Each opens at the
-/// minutes `a/b` and closes at `c/b` of an hour, or is always open; others are not judged here.
+/// Returns the floor of the windows that are open, and stay open for some seconds, because clocks differ. Each opens at
+/// the minutes `a/b` and closes at `c/b` of an hour, or is always open; others are not judged here.
 fn floor(spec: &Value, now: Timestamp) -> u64 {
     let is_open = |now: Timestamp, cron: &Value| {
         let phase = |field: &str| {

@@ -1,4 +1,4 @@
-//! The log of the processes of a cluster, whole: what must not be in it.
+//! The whole log of the processes of a cluster, and checks of its content.
 
 use std::{
     io::{self, Write},
@@ -9,10 +9,10 @@ use std::{
 use foretide_base::telemetry::log_to;
 use tracing::dispatcher::{DefaultGuard, set_default};
 
-/// What every credential contains that the processes are given.
+/// Part of every credential that the processes are given.
 pub(crate) const SECRET: &str = "token-of-";
 
-/// The log of what runs on this thread.
+/// The log of the present thread.
 pub(crate) struct Log {
     records: Records,
     _guard: DefaultGuard,
@@ -24,8 +24,8 @@ struct Records(Arc<Mutex<Vec<Vec<u8>>>>);
 // === impl Log ===
 
 impl Log {
-    /// Begins the log of a seed: of one in three everything, of the others the warnings, because a tenth of the time of a
-    /// seed is spent on what is only traced.
+    /// Begins the log of a seed: everything for one in three, and warnings for the others, because traces take a tenth
+    /// of a seed's time.
     pub(crate) fn begin(seed: u64) -> Self {
         let records = Records::default();
         let written = records.clone();
@@ -41,7 +41,7 @@ impl Log {
         }
     }
 
-    /// A record is one line, which no terminal obeys and which shows no credential.
+    /// Checks that each record is one line, without control sequences and credentials.
     pub(crate) fn check(&self) -> Result<(), String> {
         for record in take(&mut *self.records.0.lock().unwrap()) {
             let text = String::from_utf8(record).unwrap();

@@ -15,7 +15,7 @@
 //! single    the scenario of one cluster; schedule says what happens in it
 //! ```
 
-/// A quarter of a seed's time goes to memory otherwise.
+/// Saves a quarter of a seed's time, which the system's allocator would take.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,5 +1,5 @@
-//! Whose an HPA is: a child is restored, that of a user is never written, an adopted one is given back as it was, and none
-//! of it changes the replicas.
+//! Ownership of HPAs: a child is restored, an HPA of a user is never written, an adopted one is given back as it was,
+//! and none of this changes the replicas.
 
 use serde_json::{Value, json};
 use simkube::faults::Plan;
@@ -36,7 +36,7 @@ fn hpa(cluster: &Cluster, name: &str) -> Option<Value> {
     Some((**found).clone())
 }
 
-/// What a user has written of an HPA.
+/// The parts of an HPA that a user writes.
 fn written(cluster: &Cluster, name: &str) -> Option<[Value; 4]> {
     let hpa = hpa(cluster, name)?;
     let metadata = &hpa["metadata"];
@@ -118,7 +118,7 @@ fn an_hpa_of_a_user_is_adopted_on_request_and_given_back_as_it_was() {
     let is_original = |cluster: &Cluster| written(cluster, OWN).as_ref() == Some(&original);
     let is_adopted = |cluster: &Cluster| hpa(cluster, OWN).unwrap()["spec"]["maxReplicas"] == 12;
 
-    // It is named, and not written; and there is no child beside it.
+    // The HPA is named in the status, and not written; there is no child beside it.
     cluster.start("pod-0");
     cluster.until(60, "the conflict", |cluster| {
         let status = cluster.status("shop");
@@ -135,7 +135,7 @@ fn an_hpa_of_a_user_is_adopted_on_request_and_given_back_as_it_was() {
     cluster.edit("shop", &json!({"scaleStrategy": "Auto"}));
     cluster.until(30, "it is adopted again", is_adopted);
 
-    // Its adopter is deleted while no controller runs: the next one gives it back.
+    // The adopter is deleted while no controller runs: the next controller gives the HPA back.
     cluster.kill("pod-0");
     by_hand(&cluster, "DELETE", &path(ehpas, "shop"), &Value::Null);
     cluster.run_for(60);

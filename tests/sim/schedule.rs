@@ -1,4 +1,4 @@
-//! What happens in one cluster by a seed: loads that change, users who edit, and disruptions of the hosts.
+//! Events in one cluster by a seed: loads that change, users who edit, and disruptions of the hosts.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use simkube::network::Way;
 
 use crate::cluster::{Cluster, HUB, MAX, SHOP, Stop, TENANT};
 
-/// How many large objects a tenant stores.
+/// Number of large objects that a tenant stores.
 const LARGE: usize = 40;
-/// When loads show whether a host acts that has no news, in seconds before it has them again.
+/// Seconds before the end of a host's silence at which loads show whether it acts.
 const SHOWN: u64 = 25;
 
-/// What happens to a host, for so many seconds.
+/// Disruption of a host for some seconds.
 #[derive(Debug, Clone)]
 pub(crate) struct Disruption {
     host: String,
@@ -24,7 +24,7 @@ pub(crate) struct Disruption {
 enum Kind {
     Crash,
     Terminate,
-    /// Paused after so many turns.
+    /// Paused after this many turns.
     Pause(u32),
     CutOff,
     Refused,
@@ -33,21 +33,21 @@ enum Kind {
     Reset,
     /// The API server forgets its history.
     Compaction,
-    /// What a host sees of the cluster, or what all do, stays as it is: watches are silent, and lists do not end.
+    /// A host, or all of them, see the cluster as it was: watches are silent, and lists do not end.
     Stale,
-    /// Stopped when it has read its clocks so many more times.
+    /// Stopped after this many more readings of its clocks.
     StoppedReading(u32),
     /// A tenant stores objects so large that no usual page has all of them.
     LargeObjects,
-    /// The metrics of pods are so many seconds old.
+    /// The metrics of pods are this many seconds old.
     OldMetrics(u64),
-    /// The API server is backed up, and goes on from that.
+    /// The API server is backed up, and goes on from the backup.
     BackUp,
     Restore,
     Over(Ended),
 }
 
-/// What ends by itself.
+/// Disruption that ends by itself.
 #[derive(Debug, Clone, Copy)]
 enum Ended {
     Pause,
@@ -56,28 +56,28 @@ enum Ended {
     OldMetrics,
 }
 
-/// What a user does to an app.
+/// Edit of an app by a user.
 #[derive(Debug, Clone)]
 pub(crate) enum Edit {
     /// A change of the spec of its autoscaler.
     Spec(Value),
     /// `kubectl scale`.
     Scale(u64),
-    /// Its Deployment is made anew.
+    /// The Deployment is deleted and created again.
     Recreated,
-    /// The same with a container that has no request.
+    /// The Deployment is created again with a container that has no request.
     WithoutRequest,
 }
 
-/// Since when which app needs how many pods.
+/// Pods that an app needs from a second on.
 type Needs = Vec<(u64, String, u64)>;
 
-/// Everything that a seed decides, in seconds from its start.
+/// All decisions of a seed, in seconds from its start.
 pub(crate) struct Schedule {
     needs: Needs,
     edits: Vec<(u64, String, Edit)>,
     disruptions: Vec<(u64, Disruption)>,
-    /// By how many seconds the clock of each host is ahead.
+    /// Seconds by which the clock of each host is ahead.
     pub(crate) ahead: Vec<i64>,
 }
 
@@ -127,7 +127,7 @@ impl Disruption {
         "restored",
     ];
 
-    /// Its kind; none of what only ends another one.
+    /// Returns the kind; none for a disruption that only ends another one.
     pub(crate) fn name(&self) -> Option<&'static str> {
         let kind = match self.kind {
             Kind::Crash => 0,
@@ -169,7 +169,7 @@ impl Disruption {
         }
     }
 
-    /// For longer than a lease lasts.
+    /// A stop that is longer than a lease.
     fn stopped_reading(dice: &mut Dice, hosts: &[&str]) -> Self {
         Self {
             host: dice.one_of(hosts).to_owned(),
@@ -178,7 +178,7 @@ impl Disruption {
         }
     }
 
-    /// Of one host, or of all.
+    /// A silence of one host, or of all.
     fn stale(dice: &mut Dice, hosts: &[&str], seconds: u64) -> Self {
         let host = dice.index(3).checked_sub(1);
         Self {
@@ -223,7 +223,7 @@ impl Disruption {
         }
     }
 
-    /// What undoes it.
+    /// Returns the disruption that undoes this one.
     fn over(&self) -> Option<Self> {
         let kind = match self.kind {
             Kind::Pause(_) => Kind::Over(Ended::Pause),
@@ -270,7 +270,7 @@ impl Edit {
 // === impl Schedule ===
 
 impl Schedule {
-    /// The loads and disruptions of so many seconds.
+    /// The loads and disruptions of this many seconds.
     pub(crate) fn new(seed: u64, apps: &[&str], hosts: &[&str], seconds: u64) -> Self {
         let mut dice = Dice(seed);
         let (mut needs, mut disruptions) = (Vec::new(), Vec::new());
@@ -291,7 +291,7 @@ impl Schedule {
                 5 + dice.below(seconds - 10),
                 Disruption::any(&mut dice, hosts),
             );
-            // What was decided before a pause is sent after it.
+            // Decisions from before a pause are sent after it.
             if matches!(disruption.kind, Kind::Pause(_) | Kind::Slow(_)) {
                 edits.push((at + 1, dice.one_of(apps).to_owned(), Edit::Recreated));
             }
@@ -319,7 +319,7 @@ impl Schedule {
         schedule
     }
 
-    /// Edits of a user, and what undoes them in the end.
+    /// Edits of a user, and those that undo them in the end.
     fn edits(dice: &mut Dice, apps: &[&str], seconds: u64) -> Vec<(u64, String, Edit)> {
         let mut edits = Vec::new();
         for _edit in 0..4 {
@@ -340,13 +340,14 @@ impl Schedule {
         edits
     }
 
-    /// Until then nothing happens to an app: a write by an old copy of an object that has changed since is refused.
+    /// Keeps an app free of events until a second: a write by an old copy of an object that has changed since is
+    /// refused.
     fn leave_alone(&mut self, app: &str, until: u64) {
         self.needs.retain(|(at, of, _)| *at >= until || of != app);
         self.edits.retain(|(at, of, _)| *at >= until || of != app);
     }
 
-    /// What happens to the whole cluster, and the loads that show what a replica makes of it.
+    /// Events of the whole cluster, and the loads that show the reaction of a replica.
     fn of_cluster(
         seed: u64,
         dice: &mut Dice,
@@ -388,19 +389,19 @@ impl Schedule {
         (needs, [disruptions, overs].concat())
     }
 
-    /// Which apps need how many pods from this second on.
+    /// Apps with the number of pods that they need from this second on.
     pub(crate) fn needs_at(&self, second: u64) -> impl Iterator<Item = (&str, u64)> {
         let now = self.needs.iter().filter(move |(at, _, _)| *at == second);
         now.map(|(_, app, pods)| (&**app, *pods))
     }
 
-    /// What users do in this second.
+    /// Edits of users in this second.
     pub(crate) fn edits_at(&self, second: u64) -> impl Iterator<Item = (&str, &Edit)> {
         let now = self.edits.iter().filter(move |(at, _, _)| *at == second);
         now.map(|(_, app, edit)| (&**app, edit))
     }
 
-    /// What happens in this second, with its number.
+    /// Disruptions in this second, with their numbers.
     pub(crate) fn disruptions_at(&self, second: u64) -> Vec<(usize, Disruption)> {
         let all = self.disruptions.iter().enumerate();
         let now = all.filter(|(_, (at, _))| *at == second);

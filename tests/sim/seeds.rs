@@ -5,10 +5,10 @@
 //! loads, windows, faults   faults end      what was due     at rest           as if nothing had failed
 //! ```
 //!
-//! `SEEDS=n` plays n of them instead of [`SEEDS`], of which each scenario has its share; `AFTER=m` plays the n after the
-//! first m, and `SEED=n` only this one in each scenario. A seed that breaks a law is played again without ever more of its
-//! faults, until each that is left is needed. What is printed of a clean run has a digest of all requests, their times and answers:
-//! two machines that play the same seeds print the same.
+//! `SEEDS=n` plays n of them instead of [`SEEDS`], of which each scenario has its share; `AFTER=m` plays the n after
+//! the first m, and `SEED=n` only this one in each scenario. A seed that breaks a law is played again without ever more
+//! of its faults, until each remaining fault is needed. The output of a clean run has a digest of all requests, their
+//! times and answers: two machines that play the same seeds print the same.
 
 use std::{
     any::type_name,
@@ -27,35 +27,38 @@ use simkube::{
 
 use crate::cluster::Cluster;
 
-/// How many seeds are played by all scenarios together.
+/// Number of seeds that all scenarios play together.
 const SEEDS: u64 = 100;
-/// One of so many seeds is played twice, in the same way.
+/// Number of seeds of which one is played twice, in the same way.
 const TWICE: u64 = 50;
-/// How often a failing seed is tried without some of its faults.
+/// Number of attempts of a failing seed without some of its faults.
 const SHRINKS: u64 = 120;
 
-/// What a seed plays: a cluster, what happens to it in which second, and what must hold.
+/// The rules of a seed: a cluster, its events by second, and the checks.
 pub(crate) trait Scenario: Sized {
-    /// What happens to it besides faults of requests.
+    /// Events of the cluster besides faults of requests.
     type Disruption: Clone + fmt::Debug + Send + 'static;
-    /// What is compared with the same seed without faults.
+    /// State that is compared with the same seed without faults.
     type Record: Send + 'static;
 
     /// The kinds of disruptions, each of which some seed must have.
     const DISRUPTIONS: &'static [&'static str];
-    /// One of so many seeds is compared with its run without faults; none if it is zero.
+    /// Number of seeds of which one is compared with its run without faults; none if it is zero.
     const COMPARED: u64 = 1;
-    /// How many of a hundred seeds are played in this scenario.
+    /// Number of seeds in a hundred that are played in this scenario.
     const SHARE: u64;
-    /// In so many seeds everything that is counted must happen.
+    /// Number of seeds in which everything that is counted must happen.
     const COVERS: u64 = Self::SHARE * SEEDS / 100;
-    /// When faults end, what was due is done, nothing is left to do, and the run ends; in seconds.
+    /// Second in which faults end.
     const HEALED: u64;
+    /// Second in which everything that was due is done.
     const ALIVE: u64;
+    /// Second from which nothing is left to do.
     const SETTLED: u64;
+    /// Last second of the run.
     const END: u64;
 
-    /// How many of a thousand requests have a fault.
+    /// Returns how many of a thousand requests have a fault.
     fn rate(seed: u64) -> u64;
 
     /// Begins the scenario of a seed with the faults of a plan.
@@ -69,10 +72,10 @@ pub(crate) trait Scenario: Sized {
         vec![&self.cluster().server]
     }
 
-    /// What happens in this second, each with a number of its own.
+    /// Returns the events of this second, each with a number of its own.
     fn disruptions_at(&self, second: u64) -> Vec<(usize, Self::Disruption)>;
 
-    /// The kind of a disruption; none of what only ends another one.
+    /// Returns the kind of a disruption; none for one that only ends another one.
     fn kind_of(disruption: &Self::Disruption) -> Option<&'static str>;
 
     fn happen(&mut self, disruption: &Self::Disruption);
@@ -86,13 +89,13 @@ pub(crate) trait Scenario: Sized {
     /// The law that is broken after it.
     fn second(&mut self, second: u64) -> Result<(), String>;
 
-    /// Checks that what was due is done, soon after the last fault.
+    /// Checks that due actions are done, soon after the last fault.
     ///
     /// # Errors
-    /// What is not.
+    /// The action that is not done.
     fn check_alive(&self) -> Result<(), String>;
 
-    /// How often what else must happen in some seed did.
+    /// Numbers of other events that must happen in some seed.
     fn counts(&self) -> BTreeMap<&'static str, u64> {
         BTreeMap::new()
     }
@@ -102,7 +105,7 @@ pub(crate) trait Scenario: Sized {
     /// Compares a run with the one without faults.
     ///
     /// # Errors
-    /// How they differ, where they must not.
+    /// A forbidden difference.
     fn compare(seed: u64, record: &Self::Record, undisturbed: &Self::Record) -> Result<(), String>;
 }
 
@@ -113,17 +116,17 @@ enum Cause {
     Disruption(usize),
 }
 
-/// Which faults of a seed happen.
+/// Faults of a seed that happen.
 #[derive(Debug, Clone)]
 enum Faults {
     None,
     AllBut(BTreeSet<Cause>),
 }
 
-/// What became of a run.
+/// Result of a run.
 struct Outcome<R> {
     broken: Option<String>,
-    /// Of all requests, with their times and answers.
+    /// Digest of all requests, with their times and answers.
     digest: u64,
     causes: Vec<(Cause, String)>,
     counts: BTreeMap<&'static str, u64>,
@@ -164,7 +167,7 @@ fn run<S: Scenario>(seed: u64, faults: &Faults) -> Outcome<S::Record> {
 struct Run<S: Scenario> {
     scenario: S,
     faults: Faults,
-    /// Whether requests have faults.
+    /// Requests have faults.
     has_rate: bool,
     second: u64,
     disruptions: Vec<(usize, S::Disruption)>,
@@ -243,15 +246,16 @@ impl<S: Scenario> Run<S> {
         Ok(())
     }
 
-    /// How much was asked of each server until now.
+    /// Returns the number of requests to each server until now.
     fn asked(&self) -> Vec<usize> {
         let servers = self.scenario.servers().into_iter();
         servers.map(|server| server.audit().len()).collect()
     }
 
-    /// At rest no object is written again and again but the lease. Once each may still follow what happened before, such
-    /// as a share that moves by a rule with a period of minutes: its ledger is stored first, and reported when the
-    /// members are written. So may a condition that is not healthy follow its cause (ADR 0059).
+    /// Checks that no object but the lease is written again and again at rest. Each may still be written once because
+    /// of earlier events, such as a share that moves by a rule with a period of minutes: its ledger is stored first,
+    /// and reported when the members are written. In the same way a condition that is not healthy may follow its cause
+    /// (ADR 0059).
     fn check_rest(&self, settled: &[usize]) -> Result<(), String> {
         for (server, asked) in self.scenario.servers().into_iter().zip(settled) {
             let mut written = BTreeSet::new();
@@ -303,7 +307,7 @@ impl<S: Scenario> Run<S> {
     }
 }
 
-/// Whether a status says the same of everything, but of a condition that is not healthy gives another cause.
+/// Returns whether a status says the same of everything, except for another cause of a condition that is not healthy.
 fn follows_a_cause(before: &Value, now: &Value) -> bool {
     let conditions = |object: &Value| {
         object["status"]["conditions"]
@@ -323,7 +327,7 @@ fn follows_a_cause(before: &Value, now: &Value) -> bool {
         && both.any(|(one, other)| one["message"] != other["message"])
 }
 
-/// Whether a write of a status has stored shares that moved, and reports nothing else.
+/// Returns whether a write of a status has stored shares that moved, and reports nothing else.
 fn moves_shares_only(before: &Value, after: &Value) -> bool {
     let shares = |object: &Value| {
         let ledger = object["status"]["ledger"].as_str().unwrap_or_default();
@@ -341,7 +345,7 @@ fn moves_shares_only(before: &Value, after: &Value) -> bool {
     shares(before) != shares(after) && without_ledger(before) == without_ledger(after)
 }
 
-/// Why a seed fails: a law, or what differs from the run without faults.
+/// Returns the failure of a seed: a law, or the difference from the run without faults.
 fn fails<S: Scenario>(
     seed: u64,
     faults: &Faults,
@@ -372,7 +376,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// Whether both break the same law, which is the first word.
+    /// Returns whether both break the same law, which is the first word.
     fn is_like(&self, other: &Self) -> bool {
         self.law.split(':').next() == other.law.split(':').next()
     }
@@ -433,7 +437,7 @@ fn seeds<S: Scenario>() -> Range<u64> {
     share(after) + 1..share(last) + 1
 }
 
-/// No seed breaks a law, and every fault happens in some of them.
+/// Plays all seeds, of which none may break a law, and in some of which every fault must happen.
 pub(crate) fn play<S: Scenario>() {
     let (mut counts, mut failures, mut digest) = (BTreeMap::new(), Vec::new(), 0_u64);
     let seeds = seeds::<S>();
@@ -477,7 +481,7 @@ pub(crate) fn play<S: Scenario>() {
     );
 }
 
-/// Equal seeds give equal runs.
+/// Checks that equal seeds give equal runs.
 pub(crate) fn play_twice<S: Scenario>() {
     for seed in seeds::<S>().take(3) {
         let (one, two) = (

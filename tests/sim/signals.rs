@@ -27,7 +27,7 @@ fn value(cluster: &Cluster, host: &str, metric: &str, labels: &str) -> Option<f6
     values.reduce(f64::max)
 }
 
-/// Waits until the highest of these series is above a bound, and after the end of its cause no longer.
+/// Waits until the highest of these series is above a bound, and until it is not any more after the end of the cause.
 fn rises_and_falls(
     cluster: &mut Cluster,
     (metric, labels, bound): (&str, &str, f64),
@@ -44,7 +44,7 @@ fn rises_and_falls(
     cluster.until(240, &format!("{metric} as before"), |it| !is_above(it));
 }
 
-/// From now on such requests fail so.
+/// Makes requests of this kind fail with this effect from now on.
 fn trouble(cluster: &Cluster, method: &'static str, parts: &'static [&str], effect: Effect) {
     cluster.network().begin(Trouble {
         client: String::new(),

@@ -1,8 +1,8 @@
 //! The scenario of one cluster: three apps, two replicas of the product, and loads, windows and disruptions from the seed.
 //!
-//! And three apps besides, whatever the seed. A restart changes nothing that must last: `queue` sleeps and wakes, and
-//! `paused` was scaled to zero by its user. When nothing fails any more, somebody else scales `low` below its minimum again
-//! and again.
+//! Three more apps are the same for every seed. A restart changes nothing that must last: `queue` sleeps and wakes, and
+//! `paused` was scaled to zero by its user. When nothing fails any more, another writer scales `low` below its minimum
+//! again and again.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -18,23 +18,23 @@ use crate::{
 };
 
 const APPS: [(&str, &str); 3] = [("web", "Delegated"), ("api", "Direct"), ("batch", "Direct")];
-/// Below its minimum for so many seconds.
+/// Seconds in which `low` is scaled below its minimum.
 const LOW: Range<u64> = 185..215;
 const HOSTS: [&str; 2] = ["pod-0", "pod-1"];
 
 struct Single {
     cluster: Cluster,
     schedule: Schedule,
-    /// When the queue is filled.
+    /// Second in which the queue is filled.
     filled: u64,
-    /// Whether the server went on from a backup.
+    /// The server went on from a backup.
     is_restored: bool,
 }
 
 impl Scenario for Single {
     type Disruption = Disruption;
-    /// The counts and conditions of all apps at the end. Not the bounds of children: after a succession, `minReplicas` stays
-    /// at a count that is needed anyway.
+    /// The counts and conditions of all apps at the end. The bounds of children are left out: after a succession,
+    /// `minReplicas` stays at a count that is needed anyway.
     type Record = BTreeMap<String, Value>;
 
     const DISRUPTIONS: &'static [&'static str] = &Disruption::NAMES;
@@ -68,7 +68,8 @@ impl Scenario for Single {
         cluster.autoscaler("paused", 2, "Direct", &json!({}));
         cluster.autoscaler("low", 3, "Direct", &json!({"minReplicas": 3}));
         cluster.needs("paused", 2);
-        // In all seeds with silent watches (`seed % 4 == 0`) too: pods that were new when they were seen last have no readings.
+        // Also in all seeds with silent watches (`seed % 4 == 0`): pods that were new when they were seen last have no
+        // readings.
         if seed % 4 != 2 {
             cluster.world.has_run_for(SignedDuration::from_hours(1));
         }
@@ -128,8 +129,8 @@ impl Scenario for Single {
         if paused > 0 {
             return Err(format!("asleep: paused has {paused}"));
         }
-        // A backup of the time in which it slept may be back in the copy of its status before it is in that of its scale: then
-        // it is a zero of somebody else.
+        // A backup from the time in which the app slept may be back in the copy of its status before it is in that of
+        // its scale: in this case it is a zero of another writer.
         let queue = (!self.is_restored).then_some("queue");
         for app in APPS.map(|(app, _)| app).into_iter().chain(queue) {
             let (count, load) = (
@@ -151,8 +152,8 @@ impl Scenario for Single {
         for ehpa in server.objects("effectivehorizontalpodautoscalers.autoscaling.crane.io") {
             assert_eq!(ehpa["metadata"]["namespace"], SHOP);
             let name = ehpa["metadata"]["name"].as_str().unwrap();
-            // A count that goes back to that of a backup was changed by somebody else, and the third change is a conflict;
-            // how many of those of `low` a sync sees depends on when it comes.
+            // A count that goes back to that of a backup was changed by another writer, and the third change is a
+            // conflict; the number of those of `low` that a sync sees depends on its time.
             let is_written = self.is_restored || name == "low";
             let is_excused = |one: &Value| is_written && one["reason"] == "ExternalWriter";
             let conditions = ehpa["status"]["conditions"].as_array();
@@ -163,7 +164,7 @@ impl Scenario for Single {
             });
             all.insert(name.to_owned(), conditions.collect());
         }
-        // As where it is asked whether it is alive.
+        // As in `check_alive`.
         all.retain(|name, _| !self.is_restored || name != "queue");
         all
     }
@@ -181,7 +182,7 @@ impl Scenario for Single {
 }
 
 impl Single {
-    /// The count of an app. All that are within the tolerance of its load are as good.
+    /// The count of an app. All counts within the tolerance of its load are equivalent.
     fn count(&self, app: &str) -> Value {
         let (count, load) = (
             self.cluster.replicas(app),

@@ -26,18 +26,18 @@ use crate::{
 
 const HOSTS: [&str; 2] = ["pod-0", "pod-1"];
 const APPS: usize = 10;
-/// When loads change, and soon after it the leader is stopped.
+/// Seconds in which loads change; the leader is stopped soon afterwards.
 const CHANGES: [u64; 3] = [20, 48, 76];
-/// About so often the leader reads its clocks while it scales all.
+/// Approximate number of readings of its clocks while the leader scales all apps.
 const READINGS: u64 = 400;
 
-/// How the leader is stopped.
+/// Way in which the leader is stopped.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
     Reading(cluster::Stop),
-    /// The same for so short that it still leads, and users change all apps meanwhile.
+    /// Stopped for so short that it still leads, while users change all apps.
     WhileEdited(cluster::Stop),
-    /// Asked to end, while a renewal takes so long.
+    /// Asked to end, while a renewal takes this long.
     WhileRenewing(Duration),
     Terminate,
 }
@@ -46,9 +46,9 @@ struct Stopped {
     cluster: Cluster,
     stops: Vec<(u64, Stop)>,
     leader: String,
-    /// Whether users wait for the leader to be stopped.
+    /// Users wait for the leader to be stopped.
     edits: bool,
-    /// How often they did.
+    /// Number of these edits.
     edited: usize,
 }
 
@@ -70,7 +70,7 @@ impl Scenario for Stopped {
     const SHARE: u64 = 22;
     const HEALED: u64 = 105;
     const ALIVE: u64 = Self::HEALED + 40;
-    /// Counts change until the end.
+    /// Never at rest, because counts change until the end.
     const SETTLED: u64 = Self::END;
     const END: u64 = 151;
 
@@ -175,7 +175,7 @@ impl Scenario for Stopped {
         if self.edits && !self.cluster.will_stop(&self.leader) {
             self.edits = false;
             for number in 0..APPS {
-                // Each at most once: with who scales by hand again and again it is not fought.
+                // Each at most once: the product does not fight a user who scales by hand again and again.
                 if (number + self.edited).is_multiple_of(4) {
                     self.cluster.scale_by_hand(&app(number), 1);
                 } else {

@@ -32,7 +32,7 @@ fn all_have(cluster: &Cluster, count: u64) -> bool {
     with(cluster, count) == OBJECTS
 }
 
-/// How many Deployments have this count.
+/// Returns the number of Deployments with this count.
 fn with(cluster: &Cluster, count: u64) -> usize {
     let deployments = cluster.server.objects("deployments.apps");
     deployments
@@ -41,10 +41,10 @@ fn with(cluster: &Cluster, count: u64) -> usize {
         .count()
 }
 
-/// The load doubles, and the leader has written some of what follows from it, and not all.
+/// Doubles the load, and stops when the leader has written some of the resulting counts, but not all.
 fn in_the_middle_of_writing() -> Cluster {
     let mut cluster = settled();
-    // Each write takes its time, and not all are sent at once.
+    // Slow enough that not all writes are sent at once.
     cluster.reach("pod-0", Way::Open(Duration::from_millis(50)));
     (0..OBJECTS).for_each(|n| cluster.needs(&name(n), 4));
     cluster.until_just(60, "some counts are written", |cluster| {

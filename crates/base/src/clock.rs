@@ -48,22 +48,22 @@ pub struct Clock(Option<Arc<Settable>>);
 struct Settable {
     setting: RwLock<Setting>,
     set: Notify,
-    /// Of a simulation: what happens to the process while it reads its monotonic clocks.
+    /// In a simulation, called between the two monotonic readings, so that the process can be stopped there.
     interruption: Option<Interruption>,
 }
 
 type Interruption = Box<dyn Fn() + Send + Sync>;
 
-/// How a settable clock runs since it was last set.
+/// The state of a settable clock when it was last set.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
-    /// When it was set, by the time of tokio, which tests can pause.
+    /// Time of the setting on the clock of tokio, which tests can pause.
     since: Instant,
-    /// What it showed then.
+    /// Wall-clock time at the setting.
     shown: Timestamp,
-    /// Its monotonic reading then.
+    /// Monotonic reading at the setting.
     elapsed: Monotonic,
-    /// Whether it runs as the time of tokio; else it stands until it is set.
+    /// The clock runs at the pace of tokio's time; without it, the time stands still until the next setting.
     runs: bool,
 }
 
@@ -90,7 +90,7 @@ impl Monotonic {
 // === impl LogPace ===
 
 impl LogPace {
-    /// Whether a line may be written now.
+    /// Returns whether a line may be written now, and counts it as written.
     pub fn admits(&mut self, now: Monotonic) -> bool {
         let is_due = self
             .0
@@ -151,7 +151,7 @@ impl ClockReading {
         }
     }
 
-    /// What the wall clock as it is set now showed at an earlier reading of the monotonic clock.
+    /// Returns the time of an earlier monotonic reading on the wall clock as it is set now.
     #[must_use]
     pub fn wall_at(&self, earlier: Monotonic) -> Timestamp {
         let earlier = Self::new(self.wall, earlier);
@@ -163,32 +163,32 @@ impl ClockReading {
 // === impl Contact ===
 
 impl Contact {
-    /// When it was, by the wall clock of then: for people.
+    /// Time of the contact by the wall clock at that moment, for display.
     #[must_use]
     pub fn at(&self) -> Timestamp {
         self.heard.wall
     }
 
-    /// The monotonic reading of its clock at it.
+    /// Monotonic reading at the contact.
     #[must_use]
     pub fn monotonic(&self) -> Monotonic {
         self.heard.monotonic
     }
 
-    /// How long ago it was, whatever the wall clock did since.
+    /// Returns the time since the contact; steps of the wall clock do not change it.
     #[must_use]
     pub fn age(&self) -> SignedDuration {
         self.clock.reading().passed_since(self.heard)
     }
 
-    /// Heard at this time of the wall clock and at this reading of the system.
+    /// Returns a contact at this time of the wall clock and at this monotonic reading of the system.
     #[must_use]
     pub fn of(at: Timestamp, monotonic: Monotonic) -> Self {
         let (heard, clock) = (ClockReading::new(at, monotonic), Clock::system());
         Self { heard, clock }
     }
 
-    /// Heard `span` ago, by the clock of the system.
+    /// Returns a contact `span` ago, by the clock of the system.
     #[must_use]
     pub fn ago(span: Duration) -> Self {
         let now = Clock::system().reading();
@@ -226,8 +226,8 @@ impl Clock {
         Self::interrupted(start, || {})
     }
 
-    /// The same for a process that can be stopped while it reads its monotonic clocks: `interruption` is called between
-    /// two of them.
+    /// Like [`Self::simulated`], for a process that can be stopped while it reads its monotonic clocks: `interruption`
+    /// is called between two readings.
     #[must_use]
     pub fn interrupted(start: Timestamp, interruption: impl Fn() + Send + Sync + 'static) -> Self {
         Self::settable(start, true, Some(Box::new(interruption)))
@@ -281,9 +281,9 @@ impl Clock {
     /// The monotonic reading of this clock.
     ///
     /// # Guarantees
-    /// It never goes back, and no step of the wall clock moves it. On Linux it includes the time for which the machine
-    /// was suspended. A virtual machine that its host pauses may not notice: what must not rely on that carries the
-    /// version of the object that it was decided from.
+    /// The reading never goes back, and no step of the wall clock moves it. On Linux it includes the time for which the
+    /// machine was suspended. A virtual machine that its host pauses may not notice: actions that must not rely on it
+    /// carry the version of the object that they were decided from.
     #[must_use]
     pub fn monotonic(&self) -> Monotonic {
         let Some(settable) = &self.0 else {
@@ -315,7 +315,7 @@ impl Clock {
         }
     }
 
-    /// A machine is heard now.
+    /// Returns a contact with a machine that is heard now.
     #[must_use]
     pub fn contact(&self) -> Contact {
         Contact {
@@ -408,7 +408,8 @@ fn wall_now() -> Timestamp {
     Timestamp::now()
 }
 
-/// What the clocks of the system read at first: in tests a day, so that there are readings before the start of the process.
+/// First reading of the clocks of the system: in tests a day, so that there are readings before the start of the
+/// process.
 const ORIGIN_READING: Monotonic =
     Monotonic(Duration::from_secs(if cfg!(test) { 86_400 } else { 0 }));
 
@@ -428,7 +429,7 @@ fn monotonic_now() -> Monotonic {
 
 /// The later reading of two clocks, of which a process that is stopped while it reads may get an old one of `total`.
 fn later(total: impl FnOnce() -> Monotonic, awake: impl FnOnce() -> Monotonic) -> Monotonic {
-    // This one first: if the process is stopped meanwhile, the other clock shows it.
+    // `total` is read first: if the process is stopped in between, `awake` shows the time of the stop.
     let total = total();
     awake().max(total)
 }
@@ -563,7 +564,7 @@ mod tests {
         assert!(clock.monotonic() >= before);
         tokio::time::advance(HOUR).await;
         let passed = clock.monotonic().since(before);
-        // What passed of real time before it is not counted twice.
+        // Real time that passed before the advance is not counted twice.
         assert!(passed > HOUR / 2, "{passed:?}");
         assert_eq!(before.since(clock.monotonic()), Duration::ZERO);
     }
@@ -602,7 +603,7 @@ mod tests {
         assert!(is_alike, "expected {least:?} to {most:?}, found {passed:?}");
     }
 
-    /// In a process of its own, because other tests open files.
+    /// Runs in a process of its own, because other tests open files.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_time_since_boot_is_read_without_a_file_descriptor() {

@@ -2,8 +2,8 @@
 
 pub use foretide_domain::words::chain;
 
-/// Where a text stops being what is expected of it, from 1, if that is known; and what is expected there, in words about
-/// the text and not about its parser.
+/// The line of the first error in a text, from 1, if it is known, and a message in words about the text and not about
+/// its parser.
 #[must_use]
 pub fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, String) {
     // The line of an unknown place is 0.
@@ -17,11 +17,11 @@ pub fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, String) {
     }
 }
 
-/// What to do about a template.
+/// Advice on a text that is a template.
 pub const TEMPLATE: &str = "`{{` looks like a template: render it first, for example with `helm template`, \
                                    and use the result";
 
-/// Whether a line is one of a template. Two braces in quotes are text of other tools, too.
+/// Returns whether a line belongs to a template. Two braces in quotes are text of other tools, too.
 #[must_use]
 pub fn is_template(line: &str) -> bool {
     line.contains("{{") && line.contains("}}")
@@ -36,7 +36,7 @@ fn template_line(text: &str, line: Option<u64>) -> Option<u64> {
     Some(line)
 }
 
-/// What is wrong with a text, without the place.
+/// Description of an error without its place.
 fn sentence(error: &serde_saphyr::Error) -> String {
     use serde_saphyr::Error;
     match error {
@@ -75,7 +75,7 @@ fn sentence(error: &serde_saphyr::Error) -> String {
 const TOO_LARGE: &str =
     "too large or nested too deeply to be a manifest (an alias counts as what it repeats)";
 
-/// What serde reports about a value that is YAML, but not of the expected type.
+/// Description of a value that is YAML, but not of the type that serde expects.
 fn mismatch(error: &serde_saphyr::Error) -> String {
     use serde_saphyr::Error;
     match error {
@@ -116,7 +116,7 @@ fn words(type_name: &str) -> &str {
     }
 }
 
-/// What the parser stumbled over, and for the usual mistakes what to do.
+/// Description of a syntax error, with advice on the usual mistakes.
 fn not_yaml(error: &serde_saphyr::Error) -> String {
     const ADVICE: [(&str, &str); 4] = [
         ("tab", "indent with spaces"),
@@ -127,8 +127,7 @@ fn not_yaml(error: &serde_saphyr::Error) -> String {
         ("did not find expected key", "check the indentation"),
         ("multiline quoted", "check that the quotes are closed"),
     ];
-    // What YAML calls the parts of a text, and what everybody else does. They are replaced in this order, a longer term
-    // before those that it contains.
+    // Terms of YAML with their everyday words, replaced in this order: a longer term before those that it contains.
     const TERMS: [(&str, &str); 9] = [
         ("block ", ""),
         ("flow ", ""),

@@ -45,7 +45,8 @@ pub struct Slot {
 // === impl FairSlots ===
 
 impl FairSlots {
-    /// This many slots in each lane; at least two, because one is reserved. The clock measures the work.
+    /// Returns this number of free slots in each lane; at least two are needed, because one is reserved. The clock
+    /// measures the work.
     #[must_use]
     pub fn new(slots: usize, clock: Clock) -> Self {
         Self {
@@ -111,7 +112,7 @@ impl Slot {
         }
         self.is_slow();
         let result = work.await;
-        // The minute in which its tenant counts as slow begins at the end of the work.
+        // The tenant counts as slow for a minute from the end of the work.
         self.is_slow();
         result
     }

@@ -1,4 +1,4 @@
-//! What a process takes from the machine that it runs on: time, connections, randomness, memory, and threads that may
+//! The resources that a process takes from its machine: time, connections, randomness, memory, and threads that may
 //! block.
 //!
 //! `main` makes one [`Machine`] and passes it on. Nothing else reads a clock, connects to an API server,
@@ -31,10 +31,10 @@ use tower::{BoxError, Service};
 
 use crate::{clock::Clock, memory::Memory};
 
-/// How long a connection may be silent before the system asks whether its other end still exists.
+/// Time without traffic on a connection after which the system probes the other end.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The machine of a process; clones are the same machine.
+/// The machine of a process; clones refer to the same machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
     clock: Clock,
@@ -60,7 +60,7 @@ pub trait Dial: Send + Sync + 'static {
     /// The error that a socket would report.
     fn dial(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
 
-    /// Is told what would answer on the port of this host, which has none.
+    /// Receives the router that would answer on the port of this host, which has none.
     fn serve(&self, _router: Router) {}
 }
 
@@ -116,19 +116,19 @@ impl Machine {
         Self { memory, ..self }
     }
 
-    /// Its memory, if that has a limit.
+    /// Memory of the machine, if it is limited.
     #[must_use]
     pub const fn memory(&self) -> Option<&Memory> {
         self.memory.as_ref()
     }
 
-    /// Its clock.
+    /// Clock of the machine.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Its name: in a pod, the pod's.
+    /// Host name of the machine, which in a pod is the name of the pod.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.simulation {
@@ -166,7 +166,7 @@ impl Machine {
         }
     }
 
-    /// Lets a simulation ask what would answer on a port.
+    /// Gives a simulation the router that would answer on a port.
     pub fn serve(&self, router: &Router) {
         if let Some(simulation) = &self.simulation {
             simulation.dial.serve(router.clone());
@@ -189,7 +189,7 @@ impl Machine {
         }
     }
 
-    /// Whether this is a host of a simulation.
+    /// Returns whether this machine is a host of a simulation.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.simulation.is_some()

@@ -19,7 +19,7 @@ pub use copies::CopyBudget;
 pub use copies::{Account, Keeper};
 pub use fair_shares::{FairShares, Item};
 
-/// Limits from here on are none: version 1 of cgroups has the largest number of whole pages.
+/// Smallest value that means no limit: version 1 of cgroups has the largest number of whole pages.
 const UNLIMITED: usize = 1 << 60;
 
 /// The memory of a process that has a limit.
@@ -60,7 +60,7 @@ impl Memory {
         self.limit
     }
 
-    /// Divides it among the copies of objects, forecasts and the history of the page, and logs how.
+    /// Divides the memory among the copies of objects, forecasts and the history of the page, and logs the parts.
     pub fn divide(&self, page: usize) {
         let [copies, forecasts] = self.copies.set_aside(page);
         tracing::info!(
@@ -72,7 +72,7 @@ impl Memory {
         );
     }
 
-    /// Logs what a process may use for the copies of objects that has nothing else.
+    /// Logs the part for copies of objects in a process without forecasts and page.
     pub fn log_undivided(&self) {
         tracing::info!(
             limit_mib = self.limit >> 20,

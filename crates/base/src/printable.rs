@@ -10,7 +10,7 @@ use std::{
     io::{self, Write},
 };
 
-/// Whether a character controls the terminal or the order of text instead of being shown.
+/// Returns whether a character controls the terminal or the order of text instead of being shown.
 fn is_control(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -34,7 +34,7 @@ pub fn lines<'t>(text: &'t str, allowed: &[&str]) -> Cow<'t, str> {
     })
 }
 
-/// `allowed` is the length of what may stay at the beginning of a text.
+/// Escapes the control characters of a text. `allowed` returns the length of a sequence at the beginning that stays.
 fn escaped(text: &str, allowed: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
@@ -75,10 +75,10 @@ impl<W: Write> Write for RecordWriter<W> {
             Some(text) => (text, "\n"),
             None => (&*text, ""),
         };
-        // In one write, so that records of several threads do not mix.
+        // One write per record, so that records of several threads do not mix.
         self.0
             .write_all(format!("{}{end}", line(text)).as_bytes())?;
-        // Not the length of what was written: the caller counts the bytes of its record.
+        // The caller counts the bytes of its record, which may differ from the bytes written.
         Ok(record.len())
     }
 

@@ -8,7 +8,8 @@ use std::{
 /// Values by key, each created at its first use.
 ///
 /// # Guarantees
-/// A value that is held elsewhere is never evicted. At `limit` the others are, first those that equal a new value.
+/// A value that is held elsewhere is never evicted. At `limit` all other values are evicted, but first only those for
+/// which `is_like_new` returns true.
 #[derive(Debug)]
 pub struct SharedMap<K, V> {
     limit: usize,

@@ -38,7 +38,7 @@ use self::{
 /// Log fields and metric labels that say which object a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ObjectLabels {
-    /// What it is: an autoscaler of one cluster and one of a fleet may have the same name.
+    /// Lower-case kind of the autoscaler. One of a single cluster and one of a fleet may have the same name.
     pub kind: &'static str,
     /// Namespace of the autoscaler.
     pub namespace: String,
@@ -92,9 +92,9 @@ struct NamespaceLabels {
 /// The replica counts that are published for every object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// What the target has.
+    /// Replicas of the target.
     pub current: u32,
-    /// What it should have.
+    /// Replicas that the target should have.
     pub desired: u32,
     /// The observed proposal, if there is one.
     pub observed: Option<u32>,
@@ -111,7 +111,7 @@ pub struct Counts {
 /// The quality of the forecast of one metric; all values are absent without a forecast.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ForecastQuality {
-    /// How much better than repeating the current level: 0 no better, 1 perfect.
+    /// Improvement over repeating the current level: 0 is none, 1 is a perfect forecast.
     pub skill: Option<f64>,
     /// The fraction of forecasts that were high enough.
     pub coverage: Option<f64>,
@@ -123,7 +123,7 @@ pub struct ForecastQuality {
     pub model_age_seconds: Option<f64>,
 }
 
-/// What one write to the API server was about.
+/// Target of a write to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
     /// The scale subresource of a target.
@@ -337,7 +337,7 @@ impl Telemetry {
         // Without leader election there is one process.
         self.leader.set(1);
         for write in Write::ALL {
-            // Otherwise the first error would be no increase of a counter.
+            // A counter that first appears with its first error shows no increase.
             for result in ["ok", "error"] {
                 drop(self.writes.get_or_create(&WriteLabels {
                     kind: write.label(),
@@ -352,7 +352,7 @@ impl Telemetry {
         self.ready.store(ready, Ordering::Relaxed);
     }
 
-    /// Whether the controller has received its first lists.
+    /// Returns whether the controller has received its first lists.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
@@ -393,7 +393,7 @@ impl Telemetry {
         }
     }
 
-    /// Removes the series of a deleted object, whose forecasts were of these metrics.
+    /// Removes the series of a deleted object, including those of the forecasts of `metrics`.
     pub fn forget<'a>(&self, object: &ObjectLabels, metrics: impl IntoIterator<Item = &'a String>) {
         for metric in metrics {
             self.set_forecast_quality(object, metric, &ForecastQuality::default());
@@ -504,7 +504,7 @@ impl Telemetry {
         let mut text = String::new();
         match encode(&mut text, &registry) {
             Ok(()) => text,
-            // Writing to a string does not fail. This would be an empty document of that format.
+            // Writing to a string does not fail; the fallback is an empty document of that format.
             Err(std::fmt::Error) => String::from("# EOF\n"),
         }
     }

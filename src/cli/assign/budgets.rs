@@ -1,4 +1,4 @@
-//! How the policy divides the bounds: a table whose columns depend on the kind of assignment.
+//! The division of the bounds by the policy: a table whose columns depend on the kind of assignment.
 
 use std::fmt::Write as _;
 
@@ -79,7 +79,7 @@ fn title(assignment: &Assignment) -> String {
     }
 }
 
-/// How the policy divides, in lines.
+/// Explanation of the policy's division, in lines.
 const fn how(kind: AssignmentKind) -> &'static [&'static str] {
     match kind {
         AssignmentKind::Duplicated => &[],

@@ -35,7 +35,7 @@ pub(in crate::cli) struct Clusters {
     clusters: Vec<Cluster>,
 }
 
-/// The file.
+/// The clusters file as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
@@ -52,7 +52,7 @@ struct File {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct FleetNeeds {
-    /// In replicas.
+    /// In replicas, as a sum over all clusters.
     demand: Option<f64>,
     floor: Option<u32>,
     desired: Option<u32>,
@@ -75,11 +75,11 @@ struct Cluster {
     taints: Vec<ClusterTaint>,
     #[serde(default)]
     health: ClusterHealth,
-    /// For how long it has not been `Ready`.
+    /// Time for which the cluster has not been `Ready`.
     lost_for: Option<String>,
-    /// Replicas that it can run in total.
+    /// Replicas that the cluster can run in total.
     capacity: Option<u32>,
-    /// Replicas that it can run in addition to those that have a node.
+    /// Replicas that the cluster can run in addition to those that have a node.
     room: Option<u32>,
     #[serde(default)]
     target_absent: bool,
@@ -91,7 +91,7 @@ struct Cluster {
     unschedulable_for: Option<String>,
     /// In replicas.
     demand: Option<f64>,
-    /// Utilization of its pods, in percent of what they request.
+    /// Utilization of the cluster's pods, in percent of their requests.
     utilization: Option<f64>,
     desired: Option<u32>,
     hpa: Option<Bounds>,
@@ -129,7 +129,7 @@ impl Clusters {
     /// Reads a file; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or has invalid fields; each with its line.
+    /// The file cannot be read, or has invalid fields; each with its line.
     pub(in crate::cli) fn read(path: &Path) -> Result<Self, Failure> {
         let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
         Self::parse(&path.display().to_string(), &text)
@@ -142,7 +142,7 @@ impl Clusters {
             let message = format!("{file}: expected one document of clusters, found {found}");
             return Err(Failure::invalid(message));
         };
-        // Read again by type: the document is only asked for the lines of fields.
+        // Read again by type: the document serves only to find the lines of fields.
         let read: File = serde_saphyr::from_str(text).map_err(|error| {
             let (line, message) = yaml(&error, text);
             let line = line.map(|line| format!(":{line}"));
@@ -396,7 +396,7 @@ fn cluster_errors(path: &str, cluster: &Cluster) -> Vec<FieldError> {
     errors
 }
 
-/// Fields of a cluster that contradict each other, each with what is wrong.
+/// Fields of a cluster that contradict each other, each with its message.
 fn contradictions(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
     let (replicas, placed) = (cluster.replicas, cluster.placed());
     let found = |holds: bool, field, message: &str| holds.then(|| (field, message.to_owned()));

@@ -17,7 +17,7 @@ use foretide_base::error::chain;
 /// A previous assignment.
 #[derive(Debug)]
 pub(super) struct Previous {
-    /// When it was decided.
+    /// Time of the previous decision.
     pub(super) at: Timestamp,
     ledger: Ledger,
     bounds: BTreeMap<String, ReplicaBounds>,
@@ -44,7 +44,7 @@ impl Previous {
     /// Reads a file; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or is not output of `assign`.
+    /// The file cannot be read, or is not output of `assign`.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
         Self::parse(&text).map_err(|what| {
@@ -62,7 +62,7 @@ impl Previous {
         }
         let clusters = written.clusters.into_iter();
         let bounds = clusters.filter_map(|cluster| {
-            // No HPA has a maximum of 0: such bounds were written nowhere.
+            // No HPA has a maximum of 0, so such bounds were not applied.
             let (min, max) = (cluster.min?, cluster.max.filter(|max| *max > 0)?);
             let bounds = ReplicaBounds::new(Replicas::new(min), Replicas::new(max));
             Some((cluster.name, bounds))

@@ -162,7 +162,7 @@ fn left_out(assignment: &Assignment, screen: Screen) -> String {
     text
 }
 
-/// Whether a member is excluded from the division.
+/// Returns whether a member is excluded from the division.
 fn is_excluded(assignment: &Assignment, decided: &MemberDecision) -> bool {
     !assignment.ledger.members.contains_key(&decided.name)
 }

@@ -19,16 +19,16 @@ use crate::cli::{
     output::{CommandOutput, Failure, Paint, ReportFormat, Screen, Side, wrapped},
 };
 
-/// How often the price is computed, in minutes: as in the controller.
+/// Period of the computation of the price, in minutes: as in the controller.
 const PRICE_MINUTES: u32 = 5;
 /// The names of the runs.
 const RUNS: [&str; 3] = ["plain HPA", "as written", "in the budget"];
 
-/// Everything that is reported.
+/// The results of a back-test with a budget.
 struct BudgetReport {
     percent: f64,
     setups: Vec<BacktestSetup>,
-    /// Of each autoscaler, in the order of [`RUNS`].
+    /// Results of each autoscaler, in the order of [`RUNS`].
     results: Vec<[RunResult; 3]>,
     /// The price at the end.
     price: Option<SharedPrice>,
@@ -89,7 +89,7 @@ pub(super) fn run(
     Ok(CommandOutput { notes, ..output })
 }
 
-/// Runs all of them together, at one price.
+/// Runs all autoscalers together, at one price.
 fn together(
     setups: &[BacktestSetup],
     percent: f64,
@@ -107,7 +107,7 @@ fn together(
         if minute % PRICE_MINUTES == 0 {
             let sharing = runs.iter().zip(&shares).filter(|(_, shares)| **shares);
             let known: Vec<TradeOffs> = sharing.flat_map(|(run, _)| run.trade_offs()).collect();
-            // As in the controller: while nothing is measured, the price before it counts.
+            // As in the controller: the last price counts until a new one can be measured.
             price = SharedPrice::within(percent, &known).or(price);
         }
         for (run, result) in runs.iter_mut().zip(&mut results) {
@@ -133,7 +133,7 @@ impl BudgetReport {
         setups: Vec<BacktestSetup>,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Self, Failure> {
-        // The runs as plain HPAs cost next to nothing.
+        // The runs as plain HPAs take next to no time.
         let one = 0.5 / real(setups.len());
         let mut results = Vec::new();
         for (index, setup) in setups.iter().enumerate() {
@@ -234,7 +234,7 @@ impl BudgetReport {
         screen.table(header, &rows)
     }
 
-    /// Who takes no part, and what was assumed, each sentence once.
+    /// Autoscalers without a part in the budget, and the assumptions, each sentence once.
     fn remarks(&self) -> Vec<String> {
         let without_share = self.setups.iter().filter(|setup| !setup.shares_budget());
         let left = without_share.map(|setup| {
@@ -299,7 +299,7 @@ impl Totals {
         100.0 * f64::from(self.short) / f64::from(self.minutes.max(1))
     }
 
-    /// How many percent more replica-hours it has than another.
+    /// Returns how many percent more replica-hours this run has than another.
     fn more_percent(self, other: Self) -> f64 {
         if other.replica_hours > 0.0 {
             100.0 * (self.replica_hours / other.replica_hours - 1.0)

@@ -1,4 +1,4 @@
-//! A back-test of texts instead of files: what the page's Lab runs.
+//! A back-test of texts instead of files, for the page's Lab.
 //!
 //! ```text
 //! Experiment { manifests, histories, changes, ... } --run--> LabReport --json, html--> as the command prints them
@@ -33,9 +33,9 @@ use foretide_api::autoscaler::Autoscaler;
 use foretide_base::error::chain;
 
 const MIB: usize = 1 << 20;
-/// How large the histories may be together, in bytes: 500 days of minutes of a metric, in RFC 3339.
+/// Size limit of all histories together, in bytes: 500 days of minutes of a metric, in RFC 3339.
 const LARGEST_HISTORIES: usize = 24 * MIB;
-/// How large the manifests may be together, in bytes: as much as the API server accepts of one object.
+/// Size limit of all manifests together, in bytes: as much as the API server accepts of one object.
 const LARGEST_MANIFESTS: usize = 3 * MIB;
 
 /// The result of an experiment.
@@ -48,7 +48,7 @@ pub struct LabReport {
 // === impl Experiment ===
 
 impl Experiment {
-    /// Runs it; `watch` is called with the fraction that is done, and may stop it.
+    /// Runs the experiment; `watch` is called with the fraction that is done, and may stop the run.
     ///
     /// # Errors
     /// A text is too large or cannot be used, an option is invalid, or `watch` stopped the run. Messages name the flags
@@ -164,7 +164,7 @@ impl Changes {
         chosen: AutoscalerWorkload,
         context: &CommandContext,
     ) -> Result<AutoscalerWorkload, Failure> {
-        // Always the case: `chosen_one` refuses fleets.
+        // Always an autoscaler of one cluster: `chosen_one` refuses fleets.
         let Autoscaler::Effective(ehpa) = &chosen.autoscaler else {
             return Ok(chosen);
         };
@@ -182,7 +182,7 @@ impl Changes {
         let spec = &mut ehpa.spec;
         spec.min_replicas = self.min_replicas.or(spec.min_replicas);
         spec.max_replicas = self.max_replicas.unwrap_or(spec.max_replicas);
-        // Other bounds alone must not add a prediction to a spec without one.
+        // Changed bounds alone must not add a prediction to a spec without one.
         let predicts = Self {
             min_replicas: None,
             max_replicas: None,
@@ -194,7 +194,7 @@ impl Changes {
         let prediction = spec.prediction.get_or_insert_default();
         if self.quantile.is_some() {
             prediction.quantile = self.quantile;
-            // Both together would be refused.
+            // The API server refuses a spec with both.
             prediction.max_under_provisioned_percent = None;
         }
         prediction.lead_time_seconds = self.lead_time_seconds.or(prediction.lead_time_seconds);
@@ -227,14 +227,14 @@ impl LabReport {
         }
     }
 
-    /// What each quantile of the sweep costs; absent without a sweep.
+    /// Costs of each quantile of the sweep; absent without a sweep.
     #[must_use]
     pub fn sweep_chart(&self) -> Option<Scatter> {
         let report = &self.report;
         (!report.sweep.is_empty()).then(|| page::prices(report))
     }
 
-    /// The report as a page in one file, as of `-o html`.
+    /// The report as a page in one file, as `-o html` writes it.
     ///
     /// # Errors
     /// The manifest cannot be written as YAML.
@@ -245,19 +245,19 @@ impl LabReport {
     /// The autoscaler with its changes, ready to be applied.
     ///
     /// # Errors
-    /// It cannot be written as YAML.
+    /// The object cannot be written as YAML.
     pub fn manifest(&self) -> Result<String, Failure> {
         manifest::written(&self.report.setup.autoscaler)
     }
 
-    /// What is missing or doubtful in the histories; empty if nothing is.
+    /// Missing and doubtful parts of the histories.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 }
 
-/// Without its minutes.
+/// Leaves the minutes out.
 impl fmt::Debug for LabReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.report.setup.autoscaler.name();

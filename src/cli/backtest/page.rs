@@ -80,7 +80,7 @@ pub(super) fn html(report: &BacktestReport) -> Result<String, Failure> {
     Ok(page.html())
 }
 
-/// What each quantile costs against how often it is short, beside the runs.
+/// Costs of each quantile against its short minutes, with the runs for comparison.
 pub(super) fn prices(report: &BacktestReport) -> Scatter {
     let plain = report.plain.as_ref().map(|plain| &plain.score);
     let (measure, unit) = match plain {

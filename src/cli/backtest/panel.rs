@@ -1,5 +1,5 @@
 //! The picture of one run: demand as an area, serving replicas as a line of steps above it, the forecast as a band or a
-//! line, and what was missing as a shaded area. All are counted in replicas, so that several metrics share one scale.
+//! line, and missing replicas as a shaded area. All are counted in replicas, so that several metrics share one scale.
 
 use foretide_chart::{self as chart, Band, Layer, Mark, Point, Role, Shortage, Unit};
 use foretide_domain::sim::{MINUTE, Minute};
@@ -19,7 +19,7 @@ pub(in crate::cli) struct Panel<'a> {
     pub(in crate::cli) minutes: &'a [Minute],
     /// Forecasts, past and present, in replicas.
     pub(in crate::cli) forecast: &'a [Prediction],
-    /// What the time axis covers.
+    /// Span of the time axis.
     pub(in crate::cli) span: (Timestamp, Timestamp),
     /// The top of the scale.
     pub(in crate::cli) top: f64,

@@ -1,4 +1,4 @@
-//! The input of a back-test: the workload, its recorded demand, its pods, and which minutes are evaluated.
+//! The input of a back-test: the workload, its recorded demand, its pods, and the evaluated minutes.
 //!
 //! Each assumption is returned as a sentence. A history too short to train and evaluate is an error.
 
@@ -31,7 +31,7 @@ use foretide_api::{
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Default training span, where the history is long enough.
 const WARM_UP: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// Of histories shorter than this, only the last four days are evaluated.
+/// Length of a history below which only the last four days are evaluated.
 const LONG: SignedDuration = SignedDuration::from_hours(252);
 /// The evaluated part of shorter histories.
 const LAST: SignedDuration = SignedDuration::from_hours(4 * 24);
@@ -39,11 +39,11 @@ const LAST: SignedDuration = SignedDuration::from_hours(4 * 24);
 const LEAST_WARM_UP: SignedDuration = SignedDuration::from_hours(48);
 /// The longest evaluated span: a run over it takes some ten seconds.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1000 * 24);
-/// How long the runs last before the evaluation starts.
+/// Length of the runs before the evaluation starts.
 const LEAD_IN: SignedDuration = SignedDuration::from_mins(30);
 /// Start-up time of a pod if neither flag nor spec sets it.
 const START_UP: SignedDuration = SignedDuration::from_mins(2);
-/// What the comparison leaves out of a converted `ScaledObject` with cron triggers.
+/// Note on a part of a converted `ScaledObject` with cron triggers that the comparison leaves out.
 const WITHOUT_TRIGGERS: &str = "the plain HPA runs without the cron triggers that KEDA applies";
 
 /// A workload and the environment that it runs in.
@@ -54,12 +54,12 @@ pub(in crate::cli) struct BacktestSetup {
     pub(in crate::cli) environment: Environment,
     /// The first evaluated minute.
     pub(in crate::cli) from: Timestamp,
-    /// The end of the last one.
+    /// The end of the last evaluated minute.
     pub(in crate::cli) until: Timestamp,
     pub(in crate::cli) assumptions: Vec<String>,
 }
 
-/// The longest start-up: what takes longer to start is not scaled by its load.
+/// The longest start-up: a workload that takes longer to start is not scaled by its load.
 const START_UP_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// The flags that select the evaluated part of the histories.
@@ -85,7 +85,7 @@ pub(super) fn parse_start_up(text: &str) -> Result<SignedDuration, String> {
 // === impl BacktestSetup ===
 
 impl BacktestSetup {
-    /// The input of a command, and how its histories were read.
+    /// The input of a command, with notes on the reading of its histories.
     pub(super) fn read(
         args: &BacktestArgs,
         context: &CommandContext,
@@ -95,7 +95,7 @@ impl BacktestSetup {
         let mut source = args.inputs.source(&runtime, &context.machine)?;
         let name = args.inputs.name.as_deref();
         let mut chosen = inputs::chosen_one(&source.documents, name, context)?;
-        // A history has nothing beyond the present.
+        // The recorded history ends at the present.
         let until = args
             .until
             .map_or(context.now, |until| until.min(context.now));
@@ -113,7 +113,7 @@ impl BacktestSetup {
         Ok((setup, histories.notes))
     }
 
-    /// Adds to the assumptions what is different about a `converted` autoscaler, and which histories are `missing`.
+    /// Adds to the assumptions the differences of a `converted` autoscaler, and the `missing` histories.
     pub(super) fn note_input(
         &mut self,
         converted: Vec<String>,
@@ -122,7 +122,7 @@ impl BacktestSetup {
     ) {
         let crons = self.autoscaler.spec().crons.as_ref();
         let has_crons = crons.is_some_and(|crons| !crons.is_empty());
-        // Of what is converted, only a ScaledObject has them.
+        // Among convertible kinds, only a ScaledObject has crons.
         if compare == Baseline::Hpa && has_crons && !converted.is_empty() {
             self.assumptions.push(WITHOUT_TRIGGERS.to_owned());
         }
@@ -159,7 +159,7 @@ impl BacktestSetup {
             metrics: metrics(&workload, histories),
             template: template.pod,
             start_up,
-            // Not before the first sample, where no demand is known.
+            // Starts at the first sample at the earliest, because no demand is known before it.
             begin: whole_minute(first.map_or(begin, |first| begin.max(first))),
         };
         Ok(Self {
@@ -177,18 +177,18 @@ impl BacktestSetup {
         self.predicting(self.autoscaler.spec().prediction.as_ref())
     }
 
-    /// The same run with forecasts of another quantile.
+    /// The run of the autoscaler with forecasts of another quantile.
     pub(super) fn with_quantile(&self, quantile: f64) -> Run<'_> {
         self.predicting(self.at_quantile(quantile).as_ref())
     }
 
-    /// The same run as one of those that share a budget.
+    /// The run of the autoscaler as one of those that share a budget.
     pub(super) fn in_budget(&self) -> Run<'_> {
         let prediction = self.autoscaler.spec().prediction.as_ref();
         self.built_by(|target| built(prediction, self.facts(target, true)))
     }
 
-    /// Whether the budget chooses its quantile.
+    /// Returns whether the budget chooses the quantile of the autoscaler.
     pub(super) fn shares_budget(&self) -> bool {
         let prediction = self.autoscaler.spec().prediction.as_ref();
         let priced = |target: Option<f64>| {
@@ -211,12 +211,12 @@ impl BacktestSetup {
     /// Requires a forecast that has a quantile.
     ///
     /// # Errors
-    /// There is no forecast, or its algorithm has none.
+    /// There is no forecast, or its algorithm has no quantile.
     pub(super) fn require_quantile(&self, quantile: f64) -> Result<(), Failure> {
         let prediction = self.at_quantile(quantile).ok_or_else(|| {
             Failure::usage("--sweep: expected spec.prediction, whose quantile is varied")
         })?;
-        // Without the facts of the workload: whether the algorithm takes a quantile does not depend on them.
+        // Facts of the workload do not decide whether the algorithm takes a quantile.
         let algorithm = validation::algorithm(&prediction, WorkloadFacts::default());
         algorithm
             .map(drop)
@@ -253,10 +253,10 @@ impl BacktestSetup {
         )
     }
 
-    /// Evaluates the span that all of them have, from the same first minute.
+    /// Evaluates the span that all histories share, from the same first minute.
     ///
     /// # Errors
-    /// There is none.
+    /// The histories share no span.
     pub(super) fn align(setups: &mut [Self]) -> Result<(), Failure> {
         let from = setups.iter().map(|setup| setup.from).max();
         let until = setups.iter().map(|setup| setup.until).min();
@@ -278,12 +278,12 @@ impl BacktestSetup {
         Ok(())
     }
 
-    /// How many minutes come before the first evaluated one.
+    /// Returns the number of minutes before the first evaluated one.
     pub(in crate::cli) fn lead_in(&self) -> u32 {
         minutes(self.environment.begin, self.from)
     }
 
-    /// How many minutes are evaluated.
+    /// Returns the number of evaluated minutes.
     pub(in crate::cli) fn minutes(&self) -> u32 {
         minutes(self.from, self.until)
     }
@@ -304,7 +304,7 @@ fn require_target(workload: &Workload, template: &WorkloadTemplate) -> Result<()
     for metric in &workload.metrics {
         match demand::target(metric, &one, None) {
             Ok(_) => return Ok(()),
-            // Not the next metric: a flag or a manifest can add the request.
+            // An error, and not a reason to try the next metric: a flag or a manifest can add the request.
             Err(error @ TargetError::MissingRequest { .. }) => {
                 return Err(requests_unknown(template, &error));
             }

@@ -14,11 +14,11 @@ use foretide_domain::sim::Score;
 
 use super::{BacktestSetup, Stopped, Watch, real, replay};
 
-/// How many runs are made at once.
+/// Number of runs at a time.
 const WORKERS: usize = 2;
-/// More of them would hardly differ from each other.
+/// Most quantiles of a sweep: more would hardly differ from each other.
 const MOST: usize = 20;
-/// What the API accepts.
+/// Quantiles that the API accepts.
 const RANGE: std::ops::RangeInclusive<f64> = 0.5..=0.999;
 
 /// The quantiles of a sweep: some of 0.5 to 0.999, in ascending order.
@@ -32,7 +32,7 @@ pub(super) struct SweepRun {
     pub(super) score: Score,
 }
 
-/// What a worker reports.
+/// Report of a worker.
 enum Event {
     /// One more hundredth of a run is done.
     Hundredth,
@@ -43,7 +43,7 @@ enum Event {
 // === impl Quantiles ===
 
 impl Quantiles {
-    /// Their numbers.
+    /// Returns the numbers of the quantiles.
     pub(super) fn to_vec(&self) -> Vec<f64> {
         self.0.clone()
     }
@@ -108,7 +108,7 @@ pub(super) fn runs(
                 }
             });
         }
-        // The events end with the last sender, and this one sends nothing.
+        // The events end with the last sender; this one would keep them open.
         drop(sender);
         let mut hundredths = 0.0;
         for event in events {

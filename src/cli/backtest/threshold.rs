@@ -10,14 +10,14 @@ use super::{Baseline, Failure};
 /// The accepted syntax.
 const EXPECTED: &str = "expected under>PERCENT%, cost>PERCENT% or actions>NUMBER, such as under>1%";
 
-/// What must not be exceeded.
+/// A bound on a quantity that must not be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     quantity: Quantity,
     limit: f64,
 }
 
-/// What is bounded.
+/// Quantity that a bound limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quantity {
     /// Under-provisioned minutes, in percent of all.
@@ -62,7 +62,7 @@ impl Bound {
     pub(super) fn outcome(self, ours: &Score, plain: Option<&Score>) -> Outcome {
         let value = match self.quantity {
             Quantity::Under => ours.under_percent(),
-            // Without a baseline a bound on cost is refused by `check`.
+            // A bound on cost without a baseline was refused by `check`.
             Quantity::Cost => plain.map_or(0.0, |plain| ours.more_percent(plain)),
             Quantity::Actions => f64::from(ours.actions),
         };

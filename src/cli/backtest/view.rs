@@ -15,9 +15,9 @@ use crate::cli::{
     output::{Paint, Screen, Side, Size, dash, wrapped},
 };
 
-/// How high each picture is.
+/// Rows of each picture.
 const ROWS: usize = 8;
-/// What each picture leaves of the width for its scale.
+/// Columns of each picture that its scale takes.
 const SCALE: usize = 8;
 /// Raises the scale so that the top one of its eight rows stays free.
 const HEADROOM: f64 = 8.0 / 7.0;
@@ -50,7 +50,7 @@ pub(super) fn text(report: &BacktestReport, screen: Screen) -> String {
     blocks.join("\n")
 }
 
-/// What was run, and over which time.
+/// The title with the subject of the report, and a line with its span.
 pub(super) fn heading(report: &BacktestReport) -> (String, String) {
     let setup = &report.setup;
     let workload = &setup.workload;
@@ -61,7 +61,7 @@ pub(super) fn heading(report: &BacktestReport) -> (String, String) {
     (title, heading_span(setup))
 }
 
-/// Over which time something was run.
+/// The evaluated span in words.
 pub(super) fn heading_span(setup: &BacktestSetup) -> String {
     let span = setup.until.duration_since(setup.from);
     format!(
@@ -107,8 +107,8 @@ pub(super) fn panel<'a>(report: &'a BacktestReport, result: &'a RunResult) -> Pa
     }
 }
 
-/// The top of the scale: one row above the highest count that was needed or served, rounded up to an even number, so
-/// that half of it is a whole number.
+/// The top of the scale: one row above the highest needed or serving count, rounded up to an even number, so that half
+/// of it is a whole number.
 fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
     let needed = |minute: &Minute| minute.load.map_or(0.0, |load| load.replicas());
     let highest = minutes.map(|minute| needed(minute).max(minute.ready.as_f64()));
@@ -137,7 +137,7 @@ fn table(report: &BacktestReport, screen: Screen) -> String {
     };
     let rows: Vec<_> = results(report).map(row).collect();
     let mut text = screen.table(header, &rows);
-    // With a baseline, the sentence says so.
+    // With a baseline, the verdict reports the skipped minutes.
     let skipped = report
         .ours
         .score
@@ -352,7 +352,7 @@ fn worst_json(report: &BacktestReport, minute: &Minute) -> Value {
     })
 }
 
-/// One row per minute; what is not known is empty.
+/// One row per minute; unknown values are empty.
 pub(super) fn csv(report: &BacktestReport) -> String {
     let metrics = &report.setup.environment.metrics;
     let mut text = "time".to_owned();

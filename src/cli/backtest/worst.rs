@@ -1,4 +1,4 @@
-//! Where a run was short: its worst minutes and its worst hours.
+//! The shortages of a run: its worst minutes and its worst hours.
 
 use std::collections::BTreeMap;
 
@@ -8,34 +8,34 @@ use foretide_domain::{
 };
 use jiff::Timestamp;
 
-/// How many minutes and hours are listed.
+/// Number of minutes and of hours that are listed.
 const MOST: usize = 10;
 
 /// An hour in which replicas were missing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ShortHour {
-    /// Its beginning, on the full hour of UTC.
+    /// Beginning of the hour, in UTC.
     pub(super) at: Timestamp,
-    /// How many of its minutes were under-provisioned.
+    /// Number of under-provisioned minutes of the hour.
     pub(super) minutes: u32,
-    /// What was not served in them: `(demand / target - 1.1 * ready)+`, in replica-minutes.
+    /// Demand that was not served in those minutes: `(demand / target - 1.1 * ready)+`, in replica-minutes.
     pub(super) missing: f64,
-    /// The most replicas that one of them needed.
+    /// The most replicas that one of those minutes needed.
     pub(super) needed: Replicas,
-    /// The fewest that served in one of them.
+    /// The fewest replicas that served in one of those minutes.
     pub(super) ready: Replicas,
 }
 
 /// The under-provisioned minutes in which the most replicas were missing, the worst first.
 pub(super) fn minutes(all: &[Minute]) -> Vec<&Minute> {
     let mut short: Vec<_> = all.iter().filter(|m| m.is_under_provisioned()).collect();
-    // Of equal ones, the first.
+    // The sort is stable: among equal minutes, the first comes first.
     short.sort_by(|a, b| b.missing_replicas().total_cmp(&a.missing_replicas()));
     short.truncate(MOST);
     short
 }
 
-/// The hours in which the most was not served, the worst first.
+/// The hours with the most demand that was not served, the worst first.
 pub(super) fn hours(all: &[Minute]) -> Vec<ShortHour> {
     let mut hours: BTreeMap<Timestamp, ShortHour> = BTreeMap::new();
     for minute in all.iter().filter(|minute| minute.is_under_provisioned()) {
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// A minute after the epoch in which one replica served what `needed` of them would have to.
+    /// A minute after the epoch in which one replica served while `needed` replicas were needed.
     fn minute(index: i64, needed: f64) -> Minute {
         Minute {
             at: Timestamp::from_second(index * MINUTE.as_secs()).unwrap(),

@@ -6,9 +6,9 @@ use super::{Converted, Unconvertible, object, origin};
 use foretide_api::ownership::ADOPT;
 use foretide_api::ports::QUERY_ANNOTATION;
 
-/// Where the conversion of autoscaling/v2 to v1 keeps metrics other than cpu.
+/// Annotation in which the conversion of autoscaling/v2 to v1 keeps metrics other than cpu.
 const V1_METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
-/// Where it keeps the behavior.
+/// Annotation in which that conversion keeps the behavior.
 const V1_BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
 /// Members of `spec` that both kinds have.
@@ -20,7 +20,7 @@ const SHARED: [&str; 5] = [
     "behavior",
 ];
 
-/// What a `HorizontalPodAutoscaler` becomes. Foretide adopts it in mode Delegated, unless another controller owns it.
+/// Converts a `HorizontalPodAutoscaler`. Foretide adopts it in mode Delegated, unless another controller owns it.
 pub(super) fn converted(hpa: &Value) -> Result<Converted, Unconvertible> {
     let spec = &hpa["spec"];
     let mut made: Map<String, Value> = SHARED
@@ -45,7 +45,7 @@ pub(super) fn converted(hpa: &Value) -> Result<Converted, Unconvertible> {
         .as_object()
         .into_iter()
         .flatten()
-        // Others, such as that of `kubectl apply`, are about the HPA itself.
+        // Annotations such as that of `kubectl apply` are about the HPA itself.
         .filter(|(name, _)| name.starts_with(QUERY_ANNOTATION))
         .map(|(name, query)| (name.clone(), query.clone()))
         .collect();

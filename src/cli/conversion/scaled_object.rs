@@ -10,9 +10,9 @@ use foretide_api::ports::QUERY_ANNOTATION;
 
 /// The label by which KEDA tells the metrics of its objects apart.
 const KEDA_LABEL: &str = "scaledobject.keda.sh/name";
-/// `maxReplicaCount` where it is not set.
+/// `maxReplicaCount` by default.
 const KEDA_MAX: i64 = 100;
-/// Parts of a `ScaledObject` without an equivalent, as JSON pointers, and why they are ignored.
+/// Parts of a `ScaledObject` without an equivalent, as JSON pointers, with the reasons for which they are ignored.
 const IGNORED: [(&str, &str); 6] = [
     ("/spec/pollingInterval", "Foretide decides every 15 s"),
     (
@@ -37,7 +37,7 @@ const IGNORED: [(&str, &str); 6] = [
     ),
 ];
 
-/// What the triggers become.
+/// The parts of a spec that are made from triggers.
 #[derive(Default)]
 struct Triggers {
     metrics: Vec<Value>,
@@ -46,7 +46,7 @@ struct Triggers {
     notes: Vec<String>,
 }
 
-/// One trigger, and where it stands.
+/// One trigger with its position.
 struct Trigger<'a> {
     /// The name of the `ScaledObject`.
     owner: &'a str,
@@ -54,7 +54,7 @@ struct Trigger<'a> {
     value: &'a Value,
 }
 
-/// What a `ScaledObject` becomes.
+/// Converts a `ScaledObject`.
 pub(super) fn converted(keda: &Value) -> Result<Converted, Unconvertible> {
     let spec = &keda["spec"];
     let mut triggers = Triggers::default();
@@ -117,7 +117,7 @@ fn target(of: &Value) -> Value {
 /// `minReplicas`: at least 1, as in the HPA that KEDA makes.
 fn least(spec: &Value, notes: &mut Vec<String>) -> Value {
     match spec.get("minReplicaCount") {
-        // Where it is not set, KEDA takes 0.
+        // The default of KEDA is 0.
         Some(count) if count != 0 => count.clone(),
         _ => {
             let note = "minReplicas is 1: scaling to zero (minReplicaCount: 0) is left to KEDA";
@@ -169,7 +169,7 @@ impl Trigger<'_> {
         format!("spec.triggers[{}]{below}", self.index)
     }
 
-    /// A member of its metadata.
+    /// A member of the trigger's metadata.
     fn text(&self, name: &str) -> Result<&str, Unconvertible> {
         let found = self.value["metadata"][name].as_str();
         found.ok_or_else(|| {
@@ -186,7 +186,7 @@ impl Trigger<'_> {
         })
     }
 
-    /// The type of its target; cpu and memory once had it in the metadata.
+    /// The type of the trigger's target; older cpu and memory triggers have it in the metadata.
     fn target_type(&self) -> Option<&str> {
         let written = self.value["metricType"].as_str();
         written.or_else(|| self.value["metadata"]["type"].as_str())

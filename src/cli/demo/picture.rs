@@ -14,7 +14,7 @@ use crate::cli::{
     web::ADDRESS,
 };
 
-/// What each run's picture leaves of the width for its scale.
+/// Columns of each run's picture that its scale takes.
 const SCALE: usize = 6;
 /// The lowest and the highest picture of a run, in rows.
 const LOWEST: usize = 3;
@@ -26,25 +26,25 @@ const PIPED: Size = Size {
     columns: 80,
     rows: 28,
 };
-/// From so many rows on, the summary says what comes next.
+/// Number of rows from which the summary mentions the next steps.
 const ROOMY: usize = 24;
 /// The unit of the headline.
 const UNIT: &str = "min short";
 
-/// Both runs, to their end.
+/// Both runs, completed.
 pub(super) struct Picture {
     scenario: Scenario,
     span: (Timestamp, Timestamp),
     ours: RunResult,
     plain: RunResult,
-    /// Why Foretide has as many replicas as it has at the end.
+    /// Explanation of the number of replicas that Foretide has at the end.
     pub(super) sentence: String,
 }
 
 // === impl Picture ===
 
 impl Picture {
-    /// Runs both.
+    /// Runs Foretide and the plain HPA.
     pub(super) fn of(setup: &BacktestSetup, scenario: Scenario) -> Self {
         let (mut ours, mut plain) = (setup.ours(), setup.plain());
         for _ in 0..setup.lead_in() {
@@ -92,7 +92,8 @@ impl Picture {
         }
     }
 
-    /// Both runs, in lines that are not wider than `size`, and in not more lines, if it has 50 columns and 20 rows or more.
+    /// Both runs, in lines that are not wider than `size`, and in no more lines than it has, from 50 columns and 20
+    /// rows on.
     fn runs(&self, size: Size, screen: Screen) -> String {
         let legend = legend(&self.ours, size.columns, screen);
         let sentence = wrapped(&self.sentence, size.columns, "");
@@ -114,7 +115,7 @@ impl Picture {
         format!("{heading}\n{upper}\n{lower}{legend}\n{sentence}\n")
     }
 
-    /// The time of the end, and what is shown if that fits.
+    /// The heading with the end of the run, and the scenario if it fits.
     fn heading(&self, columns: usize, screen: Screen) -> String {
         let name = "foretide demo";
         let end = clock(self.span.1);

@@ -1,6 +1,6 @@
 //! Generated demand of the demo: ten days of minutes, the same on every machine.
 //!
-//! Sums of bumps and a noise from a counter hashed; no randomness, no clock.
+//! The demand is a sum of bumps, with noise from a hashed counter; no randomness, no clock.
 
 use clap::ValueEnum;
 use foretide_domain::sim::Recording;
@@ -22,15 +22,15 @@ const AUTOSCALER: &str = include_str!("autoscaler.yaml");
 /// The first minute: a Sunday, 1 March 2026, 00:00 UTC.
 const BEGIN: i64 = 1_772_323_200;
 const DAY: i64 = 1440;
-/// Which day is shown, counted from 0: the second Tuesday.
+/// Number of the day that is shown, counted from 0: the second Tuesday.
 const SHOWN: i64 = 9;
-/// Which minutes of it: from six in the morning to six in the evening.
+/// Minutes of the day that are shown: from six in the morning to six in the evening.
 const SHOWN_FROM: i64 = 360;
 const SHOWN_UNTIL: i64 = 1080;
-/// What each pod requests, in milli-cores.
+/// Request of each pod, in milli-cores.
 pub(super) const REQUEST: i64 = 200;
 
-/// What happens on the day that is shown.
+/// Demand of the day that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
     /// A web shop: busy by day, with a rush each working day at 9:00 and 13:00
@@ -69,7 +69,7 @@ impl Scenario {
         BacktestSetup::of(chosen, &[history], template, options)
     }
 
-    /// Half a sentence for the heading.
+    /// Short description for the heading.
     pub(super) const fn about(self) -> &'static str {
         match self {
             Self::Shop => "a web shop with rushes at 9 and 13",
@@ -103,7 +103,7 @@ impl Scenario {
     fn demand(self, index: i64) -> f64 {
         let (day, hour) = (index.div_euclid(DAY), real(index.rem_euclid(DAY)) / 60.0);
         let works = !matches!(day % 7, 0 | 6);
-        // An index far from those of minutes, so that days have a noise of their own.
+        // An index far from those of minutes gives each day a noise of its own.
         let busy = if works { 1.0 } else { 0.6 } * (1.0 + 0.05 * noise(day + 77_777));
         let shop = || {
             let rush = if works {
@@ -121,7 +121,8 @@ impl Scenario {
     }
 }
 
-/// Rises within three minutes, falls within half an hour; hours since its beginning, 1 at its highest.
+/// A burst that rises within three minutes and falls within half an hour; `hours` counts from its beginning, and its
+/// highest value is 1.
 fn burst(hours: f64) -> f64 {
     let minutes = hours * 60.0;
     if minutes < 0.0 {

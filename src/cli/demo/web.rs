@@ -34,15 +34,15 @@ use foretide_api::status::{
 };
 use foretide_base::clock::Clock;
 
-/// When the replay ends and the simulation goes on: a Tuesday, 10 March 2026, 08:50 UTC.
+/// The end of the replay, at which the simulation goes on: a Tuesday, 10 March 2026, 08:50 UTC.
 const PRESENT: Timestamp = Timestamp::constant(1_773_132_600, 0);
-/// How much is replayed: enough for a back-test, which learns from two days before it evaluates.
+/// Length of the replay: enough for a back-test, which learns from two days before it evaluates.
 const REPLAYED: SignedDuration = SignedDuration::from_hours(96);
-/// For how long the demand is generated: then the demo starts over.
+/// Length of the generated demand, after which the demo starts over.
 const LENGTH: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// How often the clock moves.
+/// Period of the clock's moves.
 const TICK: Duration = Duration::from_millis(100);
-/// How many changes of the replicas a status lists.
+/// Number of changes of the replicas in a status.
 const CHANGES: usize = 10;
 
 /// The first moment that is replayed.
@@ -58,8 +58,8 @@ struct DemoHost {
     members: Mutex<Vec<MemberState>>,
 }
 
-/// The page of a simulated cluster, and what drives it until it is dropped; `speed` is how many simulated seconds pass per
-/// second once the last days are replayed.
+/// The page of a simulated cluster, and the task that drives it until it is dropped; `speed` is the number of simulated
+/// seconds per second after the replay.
 ///
 /// # Errors
 /// An example cannot be used, which a test rules out.
@@ -74,7 +74,7 @@ pub fn start(
         members: Mutex::default(),
     });
     let workloads = Workloads::new(context)?;
-    // Built once in advance, because the task could not report an error.
+    // A first fleet checks the example, because the task could not report an error.
     drop(FleetRun::new(context)?);
     let page = Arc::new(Page::new(
         Arc::clone(&log),
@@ -93,7 +93,7 @@ pub fn start(
     Ok((page, run))
 }
 
-/// From the beginning of the replay to the end of the generated demand.
+/// Runs from the beginning of the replay to the end of the generated demand.
 async fn drive(workloads: &Workloads, fleet: &mut FleetRun, page: &Page, host: &DemoHost) {
     let mut runs = workloads.runs();
     let begin = replay_begin();
@@ -104,7 +104,7 @@ async fn drive(workloads: &Workloads, fleet: &mut FleetRun, page: &Page, host: &
         host.clock.set(now);
         for run in &mut runs {
             run.minute(now, page.log());
-            // Each may make a forecast, which takes some milliseconds: what is served has its turn in between.
+            // Each minute may make a forecast, which takes some milliseconds: requests have their turn in between.
             tokio::task::yield_now().await;
         }
         let members = fleet.minute(now, page.log());
@@ -120,7 +120,7 @@ async fn drive(workloads: &Workloads, fleet: &mut FleetRun, page: &Page, host: &
 // === impl DemoHost ===
 
 impl DemoHost {
-    /// Whether the last days are still replayed, as fast as they can be.
+    /// Returns whether the last days are still replayed, as fast as they can be.
     fn replays(&self) -> bool {
         self.clock.now() < PRESENT
     }
@@ -136,7 +136,7 @@ impl DemoHost {
             let tick = TICK.min(span(left.as_secs_f64() / self.speed));
             tokio::time::sleep(tick).await;
             let passed = span(tick.as_secs_f64() * self.speed);
-            // A tick that is shorter than others is the last one, and ends the minute exactly, without a rest from
+            // A tick that is shorter than `TICK` is the last one, and ends the minute exactly, without an error of
             // rounding.
             self.clock
                 .advance(if tick < TICK { left } else { passed.min(left) });

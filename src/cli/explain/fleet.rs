@@ -15,7 +15,7 @@ use crate::cli::{
 };
 use foretide_api::{autoscaler::Autoscaler, validation};
 
-/// A cluster that was observed longer before the decision than this counts as stale.
+/// Age of an observation at the decision from which a cluster counts as stale.
 const STALE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The status of a fleet as text.

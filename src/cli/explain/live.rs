@@ -22,10 +22,10 @@ use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::ClusterError;
 use foretide_base::{error::chain, machine::Machine};
 
-/// How often a watched object is read.
+/// Period of the reads of a watched object.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Which cluster, and which namespace of it.
+/// Flags that select a cluster and a namespace.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ClusterArgs {
     /// Namespace of the object [default: that of the context]
@@ -46,19 +46,19 @@ pub struct ClusterArgs {
     pub context: Option<String>,
 }
 
-/// The name of an object, with its namespace if that was given.
+/// The name of an object, with its namespace if one is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectName {
     namespace: Option<String>,
     name: String,
 }
 
-/// What a watch has printed so far.
+/// Output of a watch so far.
 #[derive(Debug, Default)]
 struct Watched {
     /// The last explanation.
     explanation: Option<String>,
-    /// Why the object could not be read since.
+    /// Reason for which the object could not be read since.
     problem: Option<String>,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<Comman
     })
 }
 
-/// Explains one object, and again after each change of what is explained, until the process is ended or nobody reads
+/// Explains one object, and again after each change of the explanation, until the process is ended or nobody reads
 /// `to`. After the first explanation, a failed read is reported on standard error, and the next one is awaited.
 ///
 /// # Errors
@@ -156,7 +156,7 @@ impl Watched {
         let separator = self.explanation.as_ref().map_or("", |_| "\n");
         let printable = screen.printable(&text);
         let written = write!(to, "{separator}{printable}").and_then(|()| to.flush());
-        // It borrows the text, which is kept from here on.
+        // `printable` borrows the text, which is moved next.
         drop(printable);
         self.explanation = Some(text);
         match written {
@@ -169,7 +169,7 @@ impl Watched {
         }
     }
 
-    /// What to report about a failed read: each problem once until the object is read again.
+    /// The report of a failed read: each problem once until the object is read again.
     ///
     /// # Errors
     /// Nothing has been explained yet.
@@ -201,7 +201,7 @@ async fn read(
     let namespace = namespace(connection, args, object)?;
     match connection.autoscaler(namespace, name).await {
         Ok(ehpa) => return Ok(Autoscaler::Effective(Arc::new(ehpa))),
-        // A FederatedHPA may have this name.
+        // The name may be that of a FederatedHPA.
         Err(ClusterError::NotFound { .. }) => {}
         Err(error) => return Err(failed(&error)),
     }
@@ -215,7 +215,7 @@ async fn read(
     }
 }
 
-/// The namespace of an object: before its name, of the flag, or of the context.
+/// The namespace of an object: the one before its name, of the flag, or of the context.
 fn namespace<'a>(
     connection: &'a Connection,
     args: &'a ClusterArgs,
@@ -231,7 +231,7 @@ fn namespace<'a>(
     }
 }
 
-/// Every autoscaler of a namespace or of all, one row each.
+/// The autoscalers of a namespace or of all, one row each.
 async fn list(
     connection: &Connection,
     args: &ExplainArgs,

@@ -1,4 +1,4 @@
-//! Many autoscalers, one row each; and the last changes of one.
+//! Lists of autoscalers, one row each; and the last changes of one autoscaler.
 
 use foretide_crds::ReplicaChangeStatus;
 
@@ -35,7 +35,7 @@ fn row(autoscaler: &Autoscaler) -> [String; 6] {
     let conditions = status.conditions.unwrap_or_default();
     let condition = conditions.iter().find(|known| known.type_ == "Ready");
     let ready = condition.map(|ready| match &*ready.status {
-        // The usual reason says no more than True.
+        // The usual reason adds nothing to True.
         "True" if ready.reason == "Decided" => ready.status.clone(),
         _ => format!("{} {}", ready.status, ready.reason),
     });

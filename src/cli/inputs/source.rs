@@ -23,19 +23,19 @@ pub(in crate::cli) struct Source<'a> {
     runtime: &'a Runtime,
     machine: &'a Machine,
     cluster: Option<ReadCluster<'a>>,
-    /// All objects, those made by a conversion included.
+    /// All objects, including those made by a conversion.
     pub(in crate::cli) documents: Vec<Document>,
-    /// What was converted, and what is different about it, a sentence each.
+    /// The converted objects and their differences, a sentence each.
     pub(in crate::cli) converted: Vec<String>,
 }
 
-/// What was read of a workload's metrics.
+/// Recorded demand of a workload's metrics.
 #[derive(Debug)]
 pub(in crate::cli) struct Histories {
     pub(in crate::cli) read: Vec<History>,
-    /// Why metrics have no history, a sentence each.
+    /// Reasons for which metrics have no history, a sentence each.
     pub(in crate::cli) missing: Vec<String>,
-    /// How the histories were read, and what is missing or doubtful in them, as lines for standard error.
+    /// Notes on the reading of the histories and on their missing and doubtful parts, as lines for standard error.
     pub(in crate::cli) notes: String,
 }
 
@@ -76,8 +76,8 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The history of each metric, up to `reading.until` if it is read from Prometheus. Metrics without one are removed
-    /// from the workload.
+    /// The history of each metric, up to `reading.until` if it is read from Prometheus. Metrics without a history are
+    /// removed from the workload.
     ///
     /// # Errors
     /// A history is missing, or cannot be read.
@@ -124,7 +124,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Where the requests of a pod are written; the workload is read from the cluster if it is not in a manifest.
+    /// The sources of a pod's requests; the workload is read from the cluster if it is not in a manifest.
     ///
     /// # Errors
     /// The workload cannot be read.
@@ -162,11 +162,11 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Adds the autoscaler that one of another kind is converted to, if there is none of ours; returns what is different
-/// about it.
+/// Adds the conversion of an autoscaler of another kind, if the documents have none of Foretide's; returns the
+/// differences.
 ///
 /// # Errors
-/// There are several, or the one cannot be converted.
+/// Several can be converted, or the one cannot.
 pub(in crate::cli) fn convert(
     documents: &mut Vec<Document>,
     name: Option<&str>,

@@ -1,7 +1,6 @@
 //! `foretide members add`: makes a cluster a member, or prints the manifests for it.
 //!
-//! Name, taints and address are validated before anything is written. Running the command again applies only what
-//! differs.
+//! Name, taints and address are validated before anything is written. A repeated command applies only the differences.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
@@ -82,7 +81,7 @@ pub(super) fn object_name(text: &str) -> Result<String, String> {
 }
 
 fn label_value(text: &str) -> Result<String, String> {
-    // Not `_`, which a label may have: it separates zones there.
+    // Without `_`, which labels may have: it separates zones here.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-.".contains(&b);
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let edges = edge(text.chars().next()) && edge(text.chars().next_back());
@@ -144,7 +143,7 @@ impl AddArgs {
 
     /// Parses the kubeconfig for the hub as the hub parses it.
     fn check(&self, server: &ApiServer) -> Result<(), Failure> {
-        // With a placeholder, because the member has no account yet.
+        // The placeholder stands for a token, because the member has no account yet.
         let text = kubeconfig(&self.name, server, "token").to_string();
         let access = Access::parse(text.as_bytes(), self.hub.allow_loopback);
         access.map(drop).map_err(|refusal| {
@@ -257,7 +256,7 @@ impl AddArgs {
     }
 }
 
-/// What a failure leaves in the member.
+/// Objects that a failure leaves in the member.
 fn left_behind(remains: &[String]) -> String {
     match remains {
         [] => String::new(),

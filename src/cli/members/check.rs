@@ -1,7 +1,7 @@
-//! `foretide members check`: whether a member meets all requirements of the hub.
+//! `foretide members check`: checks that a member meets all requirements of the hub.
 //!
-//! Reads its Secret as the controller does, connects with it, and checks each permission by an access review. `add`
-//! repairs what is missing.
+//! The Secret of the member is read as the controller does it, a connection is made with it, and each permission is
+//! checked by an access review. `add` repairs missing permissions.
 
 use super::{HubArgs, profiles_warning, unconnected};
 use crate::{
@@ -24,7 +24,7 @@ pub(super) struct CheckArgs {
     name: String,
     #[command(flatten)]
     hub: HubArgs,
-    /// Also check the permissions to place workloads, for workloadSource: Hub
+    /// Check the permissions to place workloads as well, for workloadSource: Hub
     #[arg(long)]
     place: bool,
     /// Check namespaced permissions in this namespace, as --namespace of the controller; repeatable, or comma-separated
@@ -33,11 +33,11 @@ pub(super) struct CheckArgs {
     in_namespaces: Vec<String>,
 }
 
-/// What was found in a member.
+/// State and permissions of a member.
 #[derive(Debug, Clone, PartialEq)]
 struct Findings {
     version: (u32, u32),
-    /// Why it is not ready, if it is not.
+    /// Reason for which the member is not ready, if there is one.
     unready: Option<String>,
     rights: Vec<(AccessReview, bool)>,
 }
@@ -64,7 +64,7 @@ pub(super) async fn run(
     Ok(CommandOutput { notes, ..report })
 }
 
-/// How the hub reaches the member, and a warning for standard error.
+/// The hub's access to the member, and a warning for standard error.
 async fn access(args: &CheckArgs, machine: &Machine) -> Result<(Access, String), Failure> {
     let hub = args.hub.client(machine).await?;
     let members = hub.members(&args.hub.settings()).await;

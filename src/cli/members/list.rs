@@ -1,6 +1,6 @@
 //! `foretide members list`: the members of a hub, and their problems.
 //!
-//! Asks each member once whether it is ready, many at the same time; `check` examines one member in detail.
+//! Each member is asked once whether it is ready, many at the same time; `check` examines one member in detail.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 use foretide_base::{error::chain, machine::Machine};
 
-/// How many members are asked at once.
+/// Number of members that are asked at once.
 const ASKED_AT_ONCE: usize = 64;
 
 /// Arguments of `foretide members list`.
@@ -68,14 +68,14 @@ async fn ask(members: &mut [ListedMember], namespace: &str, machine: &Machine) {
         };
         found.err()
     });
-    // In the order of the members, to which the answers are added.
+    // Buffered in the order of the members, to which the answers are added.
     let asked: Vec<_> = stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await;
     for (member, unready) in members.iter_mut().zip(asked) {
         member.problem = problem(member, unready, namespace);
     }
 }
 
-/// Adds the members without a Secret in which fleets have shares, and how far those are that leave.
+/// Adds the members without a Secret in which fleets have shares, and the progress of those that leave.
 fn add_shares(members: &mut Vec<ListedMember>, shares: &[FleetShare]) {
     let mut fleets: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for share in shares {

@@ -24,7 +24,7 @@ pub(super) struct MemberSecret {
     pub(super) namespace: String,
     /// Key of the kubeconfig.
     pub(super) key: String,
-    /// Labels, by which it is found and which say where it is.
+    /// Labels by which the Secret is found, and those with the location of the member.
     pub(super) labels: BTreeMap<String, String>,
     /// Annotations: taints, the name of a Prometheus.
     pub(super) annotations: BTreeMap<String, String>,
@@ -62,7 +62,7 @@ pub(super) fn in_member(place: bool) -> Vec<Value> {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
             "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
         }),
-        // Kubernetes makes no such Secret for an account by itself since 1.24; it fills in the token.
+        // Since 1.24, Kubernetes makes no such Secret for an account by itself; it fills in the token.
         json!({
             "apiVersion": "v1",
             "kind": "Secret",

@@ -47,7 +47,7 @@ enum Command {
     Remove(RemoveArgs),
 }
 
-/// The hub, and where it keeps the Secrets of its members.
+/// The hub, and the place of its members' Secrets.
 #[derive(Debug, Clone, clap::Args)]
 struct HubArgs {
     /// Kubeconfig file of the hub [default: $KUBECONFIG, then ~/.kube/config]
@@ -77,7 +77,7 @@ fn secret_label(text: &str) -> Result<String, String> {
         .ok_or_else(expected)
 }
 
-/// As the API has it for keys of a Secret.
+/// Checks a key of a Secret as the API does.
 fn secret_key(text: &str) -> Result<String, String> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if text.is_empty() || text.len() > 253 || !text.bytes().all(allowed) {
@@ -128,13 +128,13 @@ impl HubArgs {
             key: self.secret_key.clone(),
             allow_loopback: self.allow_loopback,
             namespaces: Vec::new(),
-            // As by default in the controller: --member-lost-after.
+            // The default of the controller's --member-lost-after.
             timeouts: Timeouts::new(jiff::SignedDuration::from_secs(45)),
         }
     }
 }
 
-/// The client library's errors repeat their sources, so one of them is enough.
+/// The failure of a connection with one source of the error: the client library's errors repeat their sources.
 fn unconnected(error: &ConnectError, flags: &str) -> Failure {
     let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
     let cause = cause.unwrap_or_default();

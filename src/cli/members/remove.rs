@@ -1,6 +1,6 @@
 //! `foretide members remove`: a member leaves on purpose.
 //!
-//! Marks the member, waits until no fleet has anything there any more, and deletes its Secret. The controller does the
+//! The member is marked, and its Secret is deleted once no fleet has anything there any more. The controller does the
 //! work between; a command that is interrupted can be run again.
 
 use std::{
@@ -28,11 +28,11 @@ pub(super) struct RemoveArgs {
     name: String,
     #[command(flatten)]
     hub: HubArgs,
-    /// How long to wait until no fleet has a share there any more
+    /// Time to wait until no fleet has a share there any more
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "15m")]
     timeout: jiff::SignedDuration,
-    /// Also a member that is not listed and in no fleet: a controller may still have a connection to it, as long as its
-    /// Secret was only deleted
+    /// Accept a member that is not listed and in no fleet: a controller may still have a connection to it, as long as
+    /// its Secret was only deleted
     #[arg(long)]
     force: bool,
     /// Print what the fleets have there, without changing anything
@@ -77,7 +77,7 @@ impl RemoveArgs {
         Ok(members.into_iter().find(|member| member.name == self.name))
     }
 
-    /// What fleets have in the member.
+    /// Shares of fleets in the member.
     async fn shares(&self, hub: &AdminClient) -> Result<Vec<FleetShare>, Failure> {
         let answer = hub.fleet_shares().await;
         let mut shares = answer.map_err(|error| Failure::runtime(chain(&error)))?;
@@ -85,12 +85,13 @@ impl RemoveArgs {
         Ok(shares)
     }
 
-    /// Waits until no fleet has anything in the member, and shows what is left whenever that changes.
+    /// Waits until no fleet has anything in the member, and shows the remaining shares whenever they change.
     async fn wait(&self, hub: &AdminClient, clock: &Clock) -> Result<(), Failure> {
         let since = clock.monotonic();
         let mut last = Vec::new();
         loop {
-            // First, so that the controller knows that the member leaves before its Secret is deleted.
+            // Waits before the first look, so that the controller knows that the member leaves before its Secret is
+            // deleted.
             tokio::time::sleep(PERIOD).await;
             let left = self.shares(hub).await?;
             if left.is_empty() {

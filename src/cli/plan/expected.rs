@@ -1,10 +1,10 @@
-//! The replicas to expect over a span: what forecasts, cron windows and bounds ask for, minute by minute.
+//! The expected replicas of a span, by forecasts, cron windows and bounds, minute by minute.
 //!
 //! ```text
 //! Situation --forecasts, made at one moment--> sim::Ahead --minutes of the span--> changes, chart, page
 //! ```
 //!
-//! What will be measured is not known ahead, so these are the fewest replicas of a workload with metrics.
+//! Future measurements are unknown, so these are the fewest replicas of a workload with metrics.
 
 mod page;
 mod view;
@@ -28,17 +28,17 @@ use crate::cli::{
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// The longest span: a year of cron windows.
 const LONGEST: SignedDuration = SignedDuration::from_hours(366 * 24);
-/// How far a forecast reaches. One that is made further ahead only repeats its week.
+/// Horizon of a forecast. A longer one would only repeat its week.
 const FORECAST: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// The minutes that are asked for.
+/// The span that the flags ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     from: Timestamp,
     to: Timestamp,
 }
 
-/// What is expected of a span.
+/// The expected replicas of a span.
 struct ExpectedReport {
     situation: Situation,
     span: Span,
@@ -57,7 +57,7 @@ struct Minute {
     source: Option<Source>,
 }
 
-/// A minute in which the expected count is another than before.
+/// A minute in which the expected count changes.
 #[derive(Clone, Debug, PartialEq)]
 struct Change {
     at: Timestamp,
@@ -116,7 +116,7 @@ impl Span {
         Ok(Self { from, to })
     }
 
-    /// How long a forecast made at `at` is, so that the window of its last minute is covered.
+    /// Returns the length of a forecast made at `at` that covers the window of the last minute.
     fn forecast_length(self, workload: &Workload, at: Timestamp) -> SignedDuration {
         let window = workload.prediction.as_ref().map(|p| p.window);
         let reach = self.to.duration_since(at).min(FORECAST);
@@ -155,7 +155,7 @@ impl ExpectedReport {
         })
     }
 
-    /// What the replicas add up to, in hours of one.
+    /// Returns the replica-hours of the span.
     fn replica_hours(&self) -> f64 {
         self.minutes
             .iter()
@@ -168,7 +168,7 @@ impl ExpectedReport {
     fn verdict(&self) -> String {
         let least = self.minutes.iter().map(|it| it.replicas).min();
         let least = least.unwrap_or_default();
-        // Of equal ones, the first.
+        // The last maximum in reverse order is the first one in the order of time.
         let most = self.minutes.iter().rev().max_by_key(|it| it.replicas);
         let (most, at) = most.map_or((least, self.span.from), |it| (it.replicas, it.at));
         let hours = self.replica_hours();
@@ -209,7 +209,7 @@ fn collected(minutes: impl Iterator<Item = ExpectedMinute>) -> (Vec<Minute>, Vec
 // === impl Situation ===
 
 impl Situation {
-    /// Requires that cron windows or a forecast say something of the span.
+    /// Requires that cron windows or a forecast apply to the span.
     fn require_knowledge(
         &self,
         span: Span,
@@ -229,12 +229,12 @@ impl Situation {
                  further ahead, and spec.crons has none)",
                 span.to, self.at
             ))),
-            // Why there is no forecast is in the reasons.
+            // The reasons explain the absence of a forecast.
             _ => Ok(()),
         }
     }
 
-    /// Adds to the assumptions what holds for a span only.
+    /// Adds the assumptions about a span.
     fn note_span(&mut self, span: Span, forecast_until: Option<Timestamp>) {
         if !self.workload.metrics.is_empty() {
             let message =

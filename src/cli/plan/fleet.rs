@@ -1,7 +1,7 @@
 //! The plan of a fleet: decided as one workload, then divided over its clusters.
 //!
-//! Under `Duplicated` every cluster decides from its own demand, which the history of the fleet does not contain; there
-//! one cluster is planned like an autoscaler of one cluster.
+//! Under `Duplicated` every cluster decides from its own demand, which the history of the fleet does not contain; in
+//! this case one cluster is planned like an autoscaler of one cluster.
 
 use foretide_domain::{
     Replicas,
@@ -28,11 +28,11 @@ pub(super) struct FleetPlan {
 }
 
 impl FleetPlan {
-    /// The fleet that was asked for; none for an autoscaler of one cluster, and for one cluster of a fleet that is not
+    /// The fleet to be planned; none for an autoscaler of one cluster, and for one cluster of a fleet that is not
     /// divided.
     ///
     /// # Errors
-    /// Clusters are given without a fleet that is divided, or the other way round, or cannot be read.
+    /// Clusters are given without a fleet that is divided, or a divided fleet without clusters, or they cannot be read.
     pub(super) fn of(accepted: &Accepted, args: &PlanArgs) -> Result<Option<Self>, Failure> {
         let (fdhpa, spec, clusters) = match (accepted, &args.clusters) {
             (Accepted::Ehpa(..), None) => return Ok(None),
@@ -67,7 +67,7 @@ impl FleetPlan {
         self.clusters.replicas()
     }
 
-    /// The fleet divided by the `decision` for all clusters; `demand` is their total in replicas, of which every pod
+    /// Divides the fleet by the `decision` for all clusters; `demand` is their total in replicas, of which every pod
     /// has the same part. The demand and the totals of the clusters file are ignored.
     ///
     /// # Errors
@@ -100,10 +100,10 @@ impl FleetPlan {
         let (metrics, readings): (Vec<_>, Vec<_>) =
             own.map(|(m, r)| (m.clone(), r.clone())).unzip();
         if metrics.is_empty() {
-            // Then only forecasts and cron windows ask for a count: the floor lane of the decision.
+            // Only forecasts and cron windows ask for a count: the floor lane of the decision.
             return decision.floor;
         }
-        // Without the metrics that members measure: by those, the HPA of each member decides.
+        // Without the metrics that members measure, by which the HPA of each member decides.
         let workload = Workload {
             mode: Mode::Direct,
             metrics,
@@ -132,7 +132,7 @@ pub(super) fn assumed_of_one(spec: &FleetSpec) -> Vec<String> {
     std::iter::once(one.to_owned()).chain(of_all).collect()
 }
 
-/// Whether the policy divides at all.
+/// Returns whether the policy divides the fleet.
 fn divides(spec: &FleetSpec) -> bool {
     spec.policy.kind != AssignmentKind::Duplicated
 }

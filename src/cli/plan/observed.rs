@@ -15,21 +15,22 @@ use jiff::Timestamp;
 use super::{Failure, outlook::Outlook};
 use crate::cli::{inputs::requests_unknown, template::WorkloadTemplate};
 
-/// A number of replicas that is known, and half a sentence on where it comes from.
+/// A known number of replicas, with half a sentence on its origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GivenReplicas {
     pub(super) replicas: Replicas,
     pub(super) origin: &'static str,
 }
 
-/// An observation, and what had to be assumed for it.
+/// An observation with its assumptions.
 #[derive(Debug)]
 pub(super) struct AssumedState {
     pub(super) observation: Observation,
     pub(super) assumptions: Vec<String>,
 }
 
-/// The workload at the moment of the decision, with the `given` number of pods, or else as many as the demand needs.
+/// Assumes the workload at the moment of the decision, with the `given` number of pods, or else as many as the demand
+/// needs.
 ///
 /// # Errors
 /// A metric has a utilization target, and the request of a pod is unknown.
@@ -122,7 +123,7 @@ pub(super) fn demand(
     all?.into_iter().reduce(f64::max)
 }
 
-/// How many pods the demand needs, within the bounds and at least one.
+/// Returns the pods that the demand needs, within the bounds and at least one.
 fn needed(
     template: &WorkloadTemplate,
     workload: &Workload,
@@ -137,7 +138,7 @@ fn needed(
             Err(error @ TargetError::MissingRequest { .. }) => {
                 return Err(requests_unknown(template, &error));
             }
-            // Without a target per replica, it says nothing about their number.
+            // Without a target per replica, the demand needs no certain number of pods.
             Err(TargetError::NotForecastable { .. }) => continue,
         };
         if let Some(value) = outlook.demand {

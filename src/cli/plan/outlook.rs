@@ -21,7 +21,7 @@ use foretide_api::{
     validation::{self, WorkloadFacts},
 };
 
-/// How far ahead a forecast is shown, if the prediction window is shorter.
+/// Horizon of a forecast that is shown, if the prediction window is shorter.
 pub(super) const AHEAD: SignedDuration = SignedDuration::from_hours(12);
 
 /// A metric's past up to a moment, and its forecast from there.
@@ -29,13 +29,13 @@ pub(super) const AHEAD: SignedDuration = SignedDuration::from_hours(12);
 pub(super) struct Outlook {
     pub(super) metric: MetricSpec,
     pub(super) file: String,
-    /// What was recorded, until then and later; the forecast knows the former.
+    /// The recorded demand up to the decision and later; only the former is input of the forecast.
     pub(super) recording: Recording,
-    /// The total demand then; absent if the last value is too old.
+    /// The total demand at the decision; absent if the last value is too old.
     pub(super) demand: Option<f64>,
     /// Absent without a prediction in the spec.
     pub(super) forecast: Option<Result<Forecast, Refused>>,
-    /// When the decision is made.
+    /// Time of the decision.
     pub(super) at: Timestamp,
     /// The span whose peak is provided for; none without a prediction.
     pub(super) window: Option<SignedDuration>,
@@ -61,7 +61,7 @@ impl Outlook {
         })
     }
 
-    /// The forecast for decisions ahead; `None` without a prediction. Each pod will be like these.
+    /// The forecast for later decisions; `None` without a prediction. Later pods are assumed to be like `pods`.
     pub(super) fn ahead(&self, pods: &[Arc<Pod>]) -> Option<ForecastAhead> {
         let forecast = self.forecast.clone()?;
         Some(ForecastAhead {
@@ -71,7 +71,7 @@ impl Outlook {
         })
     }
 
-    /// What one replica carries.
+    /// Amount that one replica carries.
     pub(super) fn target(&self, pods: &[Arc<Pod>]) -> Result<f64, Refused> {
         let target = demand::target(&self.metric, pods, None);
         target.map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))

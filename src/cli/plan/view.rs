@@ -20,13 +20,13 @@ use crate::cli::{
 };
 use foretide_api::status::{decision_status, window_status};
 
-/// How much of the past is drawn.
+/// Span of the past that is drawn.
 const PAST: SignedDuration = SignedDuration::from_hours(24);
-/// How much of the forecast is drawn, if the prediction window is shorter.
+/// Span of the forecast that is drawn, if the prediction window is shorter.
 const AHEAD: SignedDuration = SignedDuration::from_hours(12);
-/// How high the picture is.
+/// Rows of the picture.
 const ROWS: usize = 8;
-/// What the picture leaves of the width for its scale.
+/// Columns of the picture that its scale takes.
 const SCALE: usize = 12;
 
 /// The plan as text.
@@ -99,7 +99,7 @@ fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
     let known = outlook.recording.until(plan.at).iter();
     let past: Vec<Sample> = known.filter(|s| s.at >= from).copied().collect();
     let configured = plan.workload.prediction.as_ref().map(|p| p.window);
-    // A direct forecast covers its own window, which is the one that the sentence names too.
+    // A direct forecast covers its own window, which the sentence names, too.
     let direct = made(outlook).and_then(Forecast::direct);
     let window = direct.map(|peak| peak.window).or(configured);
     let window = window.unwrap_or_default();
@@ -131,7 +131,7 @@ fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
     }
 }
 
-/// Two lines: what is drawn, and what the signs mean.
+/// The legend in two lines: the curves, and the meaning of the signs.
 fn legend(outlook: &Outlook, window: SignedDuration, screen: Screen) -> String {
     let metric = outlook.metric.identifier();
     let (area, line, strip) = if screen.unicode {

@@ -1,11 +1,11 @@
-//! The cells of a plot: which dot is drawn over which, and the character that a cell becomes.
+//! The cells of a plot: the order in which dots cover each other, and the characters of cells.
 //!
 //! The history is dense; the band of a forecast uses every second column of dots, so that they differ without color.
 
 use super::steps::Piece;
 use crate::cli::output::{Paint, Screen, Size};
 
-/// What a dot belongs to.
+/// Series of a dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dot {
     History,
@@ -15,7 +15,7 @@ pub(super) enum Dot {
     Band,
 }
 
-/// What a cell shows.
+/// Content of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Ink {
     #[default]
@@ -27,10 +27,10 @@ enum Ink {
     },
     Capacity {
         piece: Piece,
-        /// Whether it fell short there.
+        /// The capacity fell short there.
         short: bool,
     },
-    /// More was needed than there was.
+    /// A shortage: more was needed than was there.
     Shortage,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Canvas {
 // === impl Canvas ===
 
 impl Canvas {
-    /// Nothing drawn yet; finer with Unicode than without.
+    /// Returns an empty canvas; finer with Unicode than without.
     pub(super) fn new(size: Size, screen: Screen) -> Self {
         Self {
             size,
@@ -61,18 +61,18 @@ impl Canvas {
         }
     }
 
-    /// How many dots there are across and down.
+    /// Returns the number of dots across and down.
     pub(super) fn extent(&self) -> (usize, usize) {
         let (across, down) = self.dots;
         (self.size.columns * across, self.size.rows * down)
     }
 
-    /// How many dots a cell has from bottom to top.
+    /// Returns the number of dots of a cell from bottom to top.
     pub(super) fn dots_down(&self) -> usize {
         self.dots.1
     }
 
-    /// Sets the dot in column `x` and row `y`, counted from the bottom; of a band every second column is left out.
+    /// Sets the dot in column `x` and row `y`, counted from the bottom; every second column of a band is left out.
     pub(super) fn set(&mut self, x: usize, y: usize, dot: Dot) {
         let (across, down) = self.dots;
         if dot == Dot::Band && !x.is_multiple_of(across) {
@@ -86,7 +86,7 @@ impl Canvas {
         }
     }
 
-    /// A piece of a line that stands on row `height` from the bottom, over whatever is there.
+    /// Draws a piece of a line that stands on row `height` from the bottom, over the previous content.
     pub(super) fn line(&mut self, column: usize, height: usize, piece: Piece, short: bool) {
         let row = self.size.rows.saturating_sub(height + 1);
         if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
@@ -94,7 +94,7 @@ impl Canvas {
         }
     }
 
-    /// Marks a cell on row `height` from the bottom as missing, over whatever is there.
+    /// Marks a cell on row `height` from the bottom as missing, over the previous content.
     pub(super) fn shade(&mut self, column: usize, height: usize) {
         let row = self.size.rows.saturating_sub(height + 1);
         if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
@@ -134,7 +134,7 @@ impl Canvas {
 // === impl Ink ===
 
 impl Ink {
-    /// With one more dot in the cell.
+    /// Adds one more dot to the cell.
     fn with(self, dot: Dot) -> Self {
         let (history, line, band) = match self {
             Self::Dots {

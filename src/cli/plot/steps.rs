@@ -1,4 +1,4 @@
-//! A stepped line in box-drawing characters, one level per column: how many replicas there were.
+//! A stepped line in box-drawing characters, one level per column, for numbers of replicas.
 //!
 //! ```text
 //!      ╭──
@@ -10,7 +10,7 @@
 pub(super) enum Piece {
     Level,
     Rise,
-    /// Where a rise or a fall leaves the lower or upper level.
+    /// Lower end of a rise; the pieces below are the other ends of rises and falls.
     RiseFrom,
     RiseTo,
     FallFrom,

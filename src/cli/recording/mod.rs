@@ -6,8 +6,8 @@
 //! query_range of Prometheus -> prometheus --+
 //! ```
 //!
-//! This module puts the rows in order, and refuses what cannot be one history: two values for one time, and a time that
-//! is far from all others. What is accepted although it may be a mistake becomes a note.
+//! This module orders the rows, and refuses rows that cannot be one history: two values for one time, and a time that
+//! is far from all others. Accepted rows that may be a mistake become a note.
 
 mod prometheus;
 mod table;
@@ -30,25 +30,25 @@ use jiff::{SignedDuration, Timestamp};
 const LONGEST_GAP: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// The largest value: an HPA counts in thousandths, as 64-bit integers.
 const LARGEST: f64 = 9.2e15;
-/// How many characters of an input are quoted.
+/// Number of characters of an input that are quoted.
 const QUOTED: usize = 60;
 
-/// What was read from a file.
+/// History of a file.
 #[derive(Clone, Debug)]
 pub(super) struct RecordedHistory {
     pub(super) recording: Recording,
-    /// What was skipped or missing, one sentence each, with the name of the file.
+    /// Skipped and missing samples, one sentence each, with the name of the file.
     pub(super) notes: Vec<String>,
 }
 
-/// Why a history cannot be read.
+/// Reason for which a history cannot be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum RecordingError {
-    /// A line or a value is not what it has to be.
+    /// A line or a value has another form than expected.
     #[error("{place}: found {found:?}, expected {expected}")]
     Unreadable {
         place: Place,
-        /// The beginning of what was found.
+        /// The beginning of the unreadable text.
         found: String,
         expected: String,
     },
@@ -87,14 +87,14 @@ pub(super) enum RecordingError {
     },
 }
 
-/// Where something was found.
+/// Place of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     file: String,
     position: Position,
 }
 
-/// Where something is in its file.
+/// Position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
     /// From 1.
@@ -103,7 +103,7 @@ pub(super) enum Position {
     Value(usize),
 }
 
-/// A time, and what was measured then.
+/// A time, with its measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
     position: Position,
@@ -122,7 +122,7 @@ struct Rows {
 /// Reads the text of a file. A time without a zone is in `zone`.
 ///
 /// # Errors
-/// The first line that cannot be read or does not belong to the history, or that there are no samples.
+/// The first line that cannot be read or does not belong to the history, or an error if there are no samples.
 pub(super) fn parse(
     file: &str,
     text: &str,
@@ -142,18 +142,18 @@ pub(super) fn parse(
 /// Reads the name of a zone.
 ///
 /// # Errors
-/// There is none of this name.
+/// No zone has this name.
 pub(super) fn parse_zone(name: &str) -> Result<Zone, String> {
     let parsed = Zone::parse(name, &Zone::utc()).ok();
-    // A spec may leave its zone out, or name that of the controller (`Local`). A file came from elsewhere.
+    // Specs may omit their zone, or name that of the controller (`Local`); for a file, both would be a guess.
     let zone = parsed.filter(|zone| !zone.is_assumed() && !zone.is_local());
     zone.ok_or_else(|| "expected an IANA name such as Europe/Berlin, or UTC".to_owned())
 }
 
-/// What a recording lacks in between, if anything.
+/// Description of the gaps in a recording, if it has any.
 pub(super) fn holes(file: &str, recording: &Recording) -> Option<String> {
     let holes: Vec<(Timestamp, SignedDuration)> = recording.holes().collect();
-    // Of equal ones, the first.
+    // The last maximum in reverse order is the first one in the order of time.
     let longest = holes.iter().rev().max_by_key(|(_, length)| *length)?;
     let total: SignedDuration = holes.iter().map(|(_, length)| *length).sum();
     let (from, length) = longest;
@@ -210,7 +210,7 @@ impl Rows {
         }
     }
 
-    /// The history that the rows make.
+    /// The history of the rows.
     fn history(mut self) -> Result<RecordedHistory, RecordingError> {
         let mut notes = Vec::new();
         let all = self.rows.len();
@@ -231,7 +231,7 @@ impl Rows {
                 "{place}: earlier than the row before it; rows were put in order"
             ));
         }
-        // Stable: rows of one time stay in the order of the file, in which messages name them.
+        // The sort is stable: rows of one time stay in the order of the file, in which messages name them.
         self.rows.sort_by_key(|row| row.at);
         self.check_conflicts()?;
         self.check_gaps()?;
@@ -243,7 +243,7 @@ impl Rows {
             })
         });
         let mut samples: Vec<Sample> = samples.collect();
-        // The values of one time are the same.
+        // Rows of one time have the same value, because others were refused.
         samples.dedup_by_key(|sample| sample.at);
         let recording = Recording::new(samples);
         notes.extend(holes(&self.file, &recording));
@@ -272,7 +272,7 @@ impl Rows {
         })
     }
 
-    /// Refuses a gap in which nothing can be learned. What is on its shorter side is called stray.
+    /// Refuses a gap that is too long for a forecast. The rows on its shorter side are called stray.
     fn check_gaps(&self) -> Result<(), RecordingError> {
         let length = |[a, b]: &[Row; 2]| b.at.duration_since(a.at);
         let mut pairs = self.pairs().enumerate();
@@ -297,10 +297,10 @@ impl Rows {
     }
 }
 
-/// Checks a number that was measured; `None` for what exporters write where nothing was.
+/// Checks a number that was measured; `None` for the mark of exporters for a missing value.
 ///
 /// # Errors
-/// What was expected.
+/// The expected value.
 fn measured(value: f64) -> Result<Option<f64>, String> {
     match value {
         value if value.is_nan() => Ok(None),
@@ -312,7 +312,7 @@ fn measured(value: f64) -> Result<Option<f64>, String> {
     }
 }
 
-/// What a value has to be.
+/// Expected form of a value.
 const NUMBER: &str = "a value that is a number of at least 0, in base units";
 
 #[cfg(test)]

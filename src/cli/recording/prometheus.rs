@@ -6,13 +6,13 @@ use std::borrow::Cow;
 use super::{Position, RecordingError, Row, Rows, measured};
 use crate::adapters::prometheus::response::{self, Data, ResponseError, ResponseLimits};
 
-/// Of several series only the number is of interest.
+/// Only one series is kept: for more, only their number matters.
 const LIMITS: ResponseLimits = ResponseLimits {
     series: 1,
     samples: usize::MAX,
 };
 
-/// The rows, and what the server remarked.
+/// The rows, and the warnings of the server.
 pub(super) fn read(file: &str, text: &str) -> Result<(Rows, Vec<String>), RecordingError> {
     let refused = |problem: String| RecordingError::NotARange {
         file: file.to_owned(),

@@ -9,39 +9,39 @@ use jiff::{SignedDuration, Timestamp, civil::DateTime};
 
 use super::{NUMBER, Position, RecordingError, Row, Rows, measured};
 
-/// Numbers from here on are milliseconds: as seconds, this is the year 5138.
+/// Smallest number that counts as milliseconds: as seconds, this is the year 5138.
 const LEAST_MILLISECONDS: f64 = 1e11;
-/// Numbers from here on are too large for milliseconds.
+/// Smallest number that is too large for milliseconds.
 const TOO_LARGE: f64 = 1e14;
 /// Line with which some exports name their separator to spreadsheets, before the character.
 const SEPARATOR_LINE: &str = "sep=";
-/// Units that do not scale a number, besides those of a rate.
+/// Units that do not scale a number; units of rates are below.
 const PLAIN_UNITS: [&str; 6] = ["core", "cores", "B", "rps", "qps", "requests"];
 /// Rates whose unit scales the number, or is not counted in events.
 const SCALED_RATES: [&str; 5] = ["b", "kb", "mb", "gb", "tb"];
 
-/// What was expected in a file whose commas may separate thousands.
+/// Expected form of values where commas may separate thousands.
 const UNAMBIGUOUS: &str =
     "a value without thousands separators, or more or fewer than three digits after the comma";
 
-/// How the lines of one table are read.
+/// Form of the lines of one table.
 #[derive(Debug)]
 struct Format<'a> {
     separator: char,
     zone: Option<&'a Zone>,
-    /// Of times that are numbers, as soon as there is one.
+    /// Unit of numeric times, known from the first one on.
     unit: Option<EpochUnit>,
-    /// The time of the line before.
+    /// The time of the previous line.
     last: Option<Timestamp>,
     commas: Commas,
 }
 
-/// What the commas within the values of one table mean.
+/// Meaning of the commas within the values of one table.
 #[derive(Debug, Default)]
 struct Commas {
-    /// Whether one of them can only be a decimal comma.
+    /// One of the commas can only be a decimal comma.
     are_decimal: bool,
-    /// The first line in which one may separate thousands too.
+    /// The first line in which a comma may also separate thousands.
     doubtful: Option<(Position, String)>,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, 
         let row = read.map_err(|expected| rows.unreadable(position, line, expected))?;
         rows.rows.push(row);
     }
-    // Not before the last line: any later one may show that the commas are decimal.
+    // Decided after the last line, because any line may show that the commas are decimal.
     match format.commas {
         Commas {
             are_decimal: false,
@@ -109,7 +109,7 @@ fn cells(line: &str, separator: char) -> Vec<String> {
     cells.iter().map(|cell| cell.trim().to_owned()).collect()
 }
 
-/// What is wrong with a header that names several columns of values.
+/// The error about a header that names several columns of values.
 fn several_columns(cells: &[String]) -> Option<String> {
     let names: Vec<&str> = cells.iter().skip(1).map(String::as_str).collect();
     (names.len() > 1).then(|| {
@@ -140,19 +140,19 @@ impl<'a> Format<'a> {
         cells(line, self.separator)
     }
 
-    /// Whether a line names the columns: a word where a time would be, and no value.
+    /// Returns whether a line names the columns: a word where a time would be, and no value.
     fn is_header(&self, line: &str) -> bool {
         let cells = self.cells(line);
         let value = cells.get(1).map(|cell| self.value(cell));
         let is_named = |cell: &String| cell.starts_with(char::is_alphabetic);
-        // A line with a value is data: if its time cannot be read, that is an error and not a header to skip.
+        // A line with a value is data: an unreadable time in it is an error, and the line no header to skip.
         cells.first().is_some_and(is_named) && !matches!(value, Some(Ok(_)))
     }
 
-    /// One line as a row.
+    /// Reads one line as a row.
     ///
     /// # Errors
-    /// What was expected.
+    /// The expected form.
     fn row(&mut self, line: &str, position: Position) -> Result<Row, String> {
         let cells = self.cells(line);
         let [time, value] = cells.as_slice() else {
@@ -182,7 +182,7 @@ impl<'a> Format<'a> {
     }
 
     /// # Errors
-    /// What was expected.
+    /// The expected form.
     fn time(&mut self, text: &str) -> Result<Timestamp, String> {
         if let Ok(at) = text.parse::<Timestamp>() {
             return Ok(at);
@@ -226,10 +226,11 @@ impl<'a> Format<'a> {
         Timestamp::from_duration(since).map_err(out_of_range)
     }
 
-    /// A time that clocks show twice is the first one that is after the line before.
+    /// Reads a clock time of a zone. Among two instants with the same clock time, the first one after the previous line
+    /// counts.
     ///
     /// # Errors
-    /// What was expected.
+    /// The expected form.
     fn in_zone(&self, clock: DateTime, zone: &Zone) -> Result<Timestamp, String> {
         let out_of_range = |_| "a time before the year 9999".to_owned();
         let shown = zone.rules().to_ambiguous_timestamp(clock);
@@ -241,7 +242,7 @@ impl<'a> Format<'a> {
     }
 
     /// # Errors
-    /// What was expected.
+    /// The expected form.
     fn value(&self, text: &str) -> Result<Option<f64>, String> {
         if text.is_empty() || text == "null" {
             return Ok(None);
@@ -262,7 +263,7 @@ impl<'a> Format<'a> {
     }
 }
 
-/// Whether the comma of a value may separate thousands, as in `1,020`; `None` without a comma.
+/// Returns whether the comma of a value may separate thousands, as in `1,020`; `None` without a comma.
 fn may_be_thousands(value: &str) -> Option<bool> {
     let number = value.split(char::is_whitespace).next()?;
     let (before, after) = number.split_once(',')?;
@@ -272,7 +273,8 @@ fn may_be_thousands(value: &str) -> Option<bool> {
     Some(is_start && after.len() == 3 && are_digits(before) && are_digits(after))
 }
 
-/// Whether a number with this unit is in base units: there is none, or it is that of a rate of events.
+/// Returns whether a number with this unit is in base units: the unit is empty, one of [`PLAIN_UNITS`], or that of a
+/// rate of events.
 fn is_plain(unit: &str) -> bool {
     let is_rate = |events: &str| {
         let is_word = events.chars().all(|c| c.is_ascii_lowercase());

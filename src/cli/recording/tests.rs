@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Seconds and values of what was read, and the notes.
+/// Seconds and values of the samples, and the notes.
 type Found = (Vec<(i64, f64)>, Vec<String>);
 
 fn read_in(text: &str, zone: Option<&str>) -> Result<Found, String> {
@@ -17,7 +17,7 @@ fn read(text: &str) -> Result<Found, String> {
     read_in(text, None)
 }
 
-/// What was read where nothing is to be noted.
+/// The samples of a text without notes.
 fn samples(text: &str) -> Vec<(i64, f64)> {
     let (samples, notes) = read(text).unwrap_or_else(|error| panic!("{error}: {text:?}"));
     assert_eq!(notes, [""; 0], "{text:?}");
@@ -263,7 +263,7 @@ fn two_values_for_one_time_are_refused_with_both_lines() {
     );
 }
 
-/// A fortnight of minutes from the first of March 2026, with a line somewhere in it.
+/// A fortnight of minutes from the first of March 2026, with an additional line.
 fn fortnight_with(index: usize, line: &str) -> String {
     let minute = |i: i64| format!("{},1", 1_772_323_200 + i * 60);
     let mut lines: Vec<String> = (0..20_160).map(minute).collect();
@@ -335,10 +335,10 @@ fn recording_text() {
     });
 }
 
-/// What histories are written with.
+/// Characters of generated histories.
 const ALPHABET: &[u8] = b"0123456789-:TZ+.eE,;\t\"\n\n\n []{}NaN req/s";
 
-/// Whatever is accepted is in order and can be counted; whatever is refused is said in a few words.
+/// Checks that an accepted history is ordered and countable, and that a refusal takes a few words.
 fn is_history_or_short_error(text: &str) {
     let zone = parse_zone("Europe/Berlin").unwrap();
     match parse("h.csv", text, Some(&zone)) {

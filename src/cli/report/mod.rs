@@ -11,25 +11,25 @@ use jiff::Timestamp;
 use super::decision::clock;
 use crate::html::Html;
 
-/// What is on the screen; the charts bring their own.
+/// Style on the screen, without the style of charts.
 const STYLE: &str = include_str!("report.css");
-/// A browser runs and loads nothing, whatever is in the file.
+/// A browser runs and loads nothing, whatever the file contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A report.
 #[derive(Debug)]
 pub(super) struct Page<'a> {
-    /// What it is about.
+    /// Subject of the report.
     pub(super) title: String,
-    /// What was done, under the title.
+    /// Description under the title.
     pub(super) about: String,
     /// The result, in a sentence or two.
     pub(super) verdict: Html,
-    /// The rest.
+    /// Sections below the result.
     pub(super) sections: Vec<Section<'a>>,
 }
 
-/// A heading, and what is below it; left out if that is empty.
+/// A heading with its content; left out if that is empty.
 #[derive(Debug)]
 pub(super) struct Section<'a> {
     pub(super) heading: &'a str,
@@ -39,11 +39,11 @@ pub(super) struct Section<'a> {
 /// A table, whose first column names its rows.
 #[derive(Debug)]
 pub(super) struct Table<'a> {
-    /// What it shows, for screen readers and above it.
+    /// Title of the table, for screen readers and above it.
     pub(super) caption: &'a str,
     pub(super) header: &'a [&'a str],
     pub(super) rows: Vec<Vec<Html>>,
-    /// Whether the last column has sentences instead of numbers.
+    /// The last column has sentences instead of numbers.
     pub(super) ends_in_words: bool,
 }
 
@@ -106,7 +106,7 @@ impl Page<'_> {
 // === impl Table ===
 
 impl Table<'_> {
-    /// The table, which can be scrolled where it is wider than the screen; nothing without rows.
+    /// The table, which can be scrolled where it is wider than the screen; empty without rows.
     pub(super) fn html(self) -> Html {
         if self.rows.is_empty() {
             return Html::default();
@@ -137,7 +137,7 @@ impl Table<'_> {
         } else {
             "table"
         };
-        // In the order of the Tab key, because a keyboard scrolls only what has the focus.
+        // Focusable with the Tab key, because a keyboard scrolls only the element with the focus.
         let attributes = [
             ("class", class),
             ("role", "region"),
@@ -162,7 +162,7 @@ pub(super) fn paragraph(text: &str) -> Html {
     Html::element("p", &[], [Html::text(text)])
 }
 
-/// A list; nothing without items.
+/// A list; empty without items.
 pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a String>) -> Html {
     let items: Vec<_> = items
         .into_iter()
@@ -174,9 +174,9 @@ pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a String>) -> Html {
     Html::element("ul", &[], items)
 }
 
-/// A number as it is `shown`, with its exact value.
+/// A number in the form `shown`, with its exact value.
 pub(super) fn number(value: f64, shown: &str) -> Html {
-    // As in JSON, so that both are the same text.
+    // Formatted as in JSON, so that both are the same text.
     let value = serde_json::Value::from(value).to_string();
     Html::element("data", &[("value", &value)], [Html::text(shown)])
 }

@@ -1,4 +1,4 @@
-//! What the API server would refuse in the `HorizontalPodAutoscaler` that is made from a spec.
+//! Reasons for which the API server would refuse the `HorizontalPodAutoscaler` that is made from a spec.
 //!
 //! The definitions have the shape of metrics and behavior; these are the rules of autoscaling/v2 about their contents
 //! that neither the definitions nor the validation of a spec have.
@@ -17,9 +17,9 @@ const METRIC_TYPES: [&str; 5] = [
     "External",
 ];
 
-/// One field of a metric, such as `resource`: where its numbers come from, and what they are compared with.
+/// One field of a metric, such as `resource`: the source of its values, and their target.
 struct Source<'a> {
-    /// The type that goes with it.
+    /// The metric type of the field.
     metric_type: &'static str,
     field: &'static str,
     target: &'a MetricTarget,
@@ -29,7 +29,7 @@ struct Source<'a> {
     names: Vec<(&'static str, &'a str)>,
 }
 
-/// All of them, with their fields.
+/// All violations, with their fields.
 pub(super) fn violations(spec: &EffectiveHorizontalPodAutoscalerSpec) -> Vec<Violation> {
     let mut found = Vec::new();
     let target = &spec.scale_target_ref;
@@ -37,7 +37,7 @@ pub(super) fn violations(spec: &EffectiveHorizontalPodAutoscalerSpec) -> Vec<Vio
         found.extend(unusable_name(&format!("spec.scaleTargetRef.{field}"), name));
     }
     for (position, metric) in spec.metrics.iter().flatten().enumerate() {
-        // One that cannot be read is refused before.
+        // A metric that cannot be read was refused before.
         if let Ok(metric) = metric.typed() {
             found.extend(of_metric(&format!("spec.metrics[{position}]"), &metric));
         }
@@ -108,7 +108,7 @@ fn not_one_of(field: String, allowed: &[&str], found: &str) -> Violation {
     )
 }
 
-/// Why a name cannot be a segment of the path of a request.
+/// Reason for which a name cannot be a segment of the path of a request.
 fn unusable_name(field: &str, name: &str) -> Option<Violation> {
     // As `ValidatePathSegmentName` of the API server.
     let fits = !matches!(name, "" | "." | "..") && !name.contains(['/', '%']);

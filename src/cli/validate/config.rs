@@ -1,4 +1,4 @@
-//! `foretide validate` of the controller's configuration file.
+//! `foretide validate` for the controller's configuration file.
 
 use std::path::Path;
 

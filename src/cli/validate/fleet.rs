@@ -14,7 +14,7 @@ const ASSIGNMENT: &str = "spec.federatedHPAAssignment";
 /// Path, severity and message of a finding.
 pub(super) type Found = (String, Severity, String);
 
-/// Names that the examples of Karmada's proposal, or other products, use for our fields.
+/// Names of Foretide's fields in the examples of Karmada's proposal, or in other products.
 const OTHER_NAMES: [(&str, &str); 7] = [
     ("scaleToZero", "scalingToZero"),
     ("hpaAssignmentPolicy", "federatedHPAAssignmentType"),
@@ -31,7 +31,7 @@ const OTHER_NAMES: [(&str, &str); 7] = [
     ("weight", "staticWeight"),
 ];
 
-/// The name of the field that another name at the end of a path stands for.
+/// The name of Foretide's field for another name at the end of a path.
 pub(super) fn meant(path: &str) -> Option<&'static str> {
     let last = path.rsplit('.').next().unwrap_or_default();
     let mut names = OTHER_NAMES.iter();
@@ -148,7 +148,7 @@ fn about_clusters(fleet: &FleetSpec) -> Vec<Found> {
         found.push(warning("spec.clusterAffinity.exclude", message));
     }
     let most = fleet.policy.bounds.max;
-    // Only if they are named: how many clusters a selector finds is not known here.
+    // Only for named clusters: the number of clusters that a selector finds is not known here.
     let named = u32::try_from(affinity.names.len()).unwrap_or(u32::MAX);
     if fleet.policy.kind != AssignmentKind::Duplicated && Replicas::new(named) > most {
         let message =

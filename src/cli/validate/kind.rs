@@ -1,4 +1,4 @@
-//! Which documents `foretide validate` checks, which it skips, and which can be no object.
+//! Documents that `foretide validate` checks, that it skips, and that can be no object.
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 use foretide_domain::api_group;
@@ -18,7 +18,7 @@ const OTHER_KINDS_OF_CRANE: [&str; 3] = [
     "Substitute",
 ];
 
-/// What a document is.
+/// Kind of a document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DocumentKind {
     Ehpa,
@@ -26,7 +26,7 @@ pub(super) enum DocumentKind {
     Tsp,
     /// A configuration of the controller.
     Config,
-    /// An object that is not Foretide's, and what there is to say about it, if it may be taken for one.
+    /// An object that is not Foretide's, with a note if it may be taken for one.
     Other {
         kind: String,
         note: Option<String>,

@@ -1,4 +1,4 @@
-//! `foretide validate`: reads the files, and prints the findings and what was checked.
+//! `foretide validate`: reads the files, and prints the findings and a summary.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 use foretide_base::error::chain;
 
-/// The findings of all files, and how many of what was checked.
+/// The findings of all files, and the numbers of checked objects.
 #[derive(Debug, Default)]
 struct Report {
     diagnostics: Vec<Diagnostic>,
@@ -68,7 +68,7 @@ pub(in crate::cli) fn run(
     Ok(report.output(args.output, context.screen))
 }
 
-/// What can be checked.
+/// Names of the kinds that can be checked.
 fn expected() -> String {
     format!("{KINDS}, or a {}", ConfigFile::KIND)
 }
@@ -112,7 +112,7 @@ impl Report {
         }
     }
 
-    /// Files without anything of Foretide were meant to have something.
+    /// Refuses files without any object of Foretide: they were meant to have some.
     fn refuse_if_nothing_was_found(&mut self, args: &ValidateArgs) {
         if self.checked > 0 || self.count(Severity::Error) > 0 {
             return;
@@ -138,7 +138,7 @@ impl Report {
         severities.filter(|found| *found == severity).count()
     }
 
-    /// Each kind once, in the order of the alphabet.
+    /// Each skipped kind once, in alphabetical order.
     fn skipped_kinds(&self) -> Vec<&str> {
         let mut kinds: Vec<_> = self.skipped.iter().map(String::as_str).collect();
         kinds.sort_unstable();
@@ -174,7 +174,7 @@ impl Report {
         CommandOutput { exit, ..output }
     }
 
-    /// What was checked, with which result, and what was not.
+    /// Checked objects with the results, and skipped ones.
     fn summary(&self) -> String {
         let counts = [
             (self.configurations, "configuration"),
@@ -205,7 +205,7 @@ impl Report {
 // === impl Validation ===
 
 impl Validation {
-    /// Takes warnings for errors.
+    /// Turns warnings into errors.
     fn harden(&mut self) {
         for found in &mut self.diagnostics {
             if found.severity == Severity::Warning {

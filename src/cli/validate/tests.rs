@@ -3,11 +3,11 @@ use jiff::Timestamp;
 use super::*;
 use crate::cli::Screen;
 
-/// Every field that has a meaning of its own, once.
+/// Manifests with every field that has a meaning of its own, once.
 const FULL: &str = include_str!("../../../tests/it/manifests/full.yaml");
 const FLEET: &str = include_str!("../../../tests/it/manifests/full-fleet.yaml");
 
-/// What may be put into a manifest.
+/// Text that is inserted into manifests.
 const PIECES: [&str; 24] = [
     "\n",
     "  ",
@@ -108,7 +108,7 @@ fn answered_plainly(validator: &Validator<'_>, text: &str) {
         Err(error) => vec![error.to_string()],
     };
     for message in messages {
-        // What is quoted is the user's.
+        // Quoted parts are the user's own text.
         let own = message.split(['"', '`']).step_by(2).collect::<String>();
         let word = WORDS_OF_LIBRARIES.iter().find(|word| own.contains(**word));
         assert_eq!(word, None, "{message}\n{text}");

@@ -42,15 +42,15 @@ use crate::{
 
 /// The largest body of a request: a month of minutes of a metric has about 2 MiB.
 const BODY_MAX: usize = 32 << 20;
-/// How many bodies are received at a time.
+/// Number of bodies that are received at a time.
 const RECEIVED_AT_A_TIME: usize = 2;
-/// How many experiments are kept, and how many bytes of results.
+/// Number of experiments that are kept, and bytes of their results.
 const KEPT_MAX: usize = 8;
 const KEPT_BYTES_MAX: usize = 64 << 20;
-/// How wide drawings are made, in pixels: for a phone, a tablet and a desktop.
+/// Widths of drawings in pixels: for a phone, a tablet and a desktop.
 const WIDTHS: [u32; 3] = [300, 640, 1160];
 
-/// What a report contains is text and drawings; its styles are in it.
+/// Policy for a report: it contains text and drawings, and its own styles.
 const REPORT_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox";
 
@@ -65,7 +65,7 @@ struct Lab {
 
 #[derive(Default)]
 struct Kept {
-    /// The oldest first.
+    /// Experiments, the oldest first.
     runs: VecDeque<Arc<Run>>,
     last_id: u64,
 }
@@ -73,27 +73,27 @@ struct Kept {
 /// An experiment that waits, runs or has ended.
 struct Run {
     id: u64,
-    /// Ended from outside when it is cancelled.
+    /// Ended from outside when the experiment is cancelled.
     state: watch::Sender<RunState>,
 }
 
 #[derive(Clone)]
 enum RunState {
-    /// This part is done.
+    /// Percentage that is done.
     Running {
         percent: u8,
     },
     Finished(Arc<Result<Results, String>>),
 }
 
-/// What an experiment came to, as it is served.
+/// Results of an experiment, as they are served.
 struct Results {
     json: String,
     html: String,
     manifest: String,
-    /// What is missing or doubtful in the histories.
+    /// Missing and doubtful parts of the histories.
     notes: Vec<String>,
-    /// One drawing per width, as a chart holds every minute.
+    /// One drawing per width, because a chart holds every minute.
     charts: [String; WIDTHS.len()],
     sweeps: Option<[String; WIDTHS.len()]>,
 }
@@ -134,7 +134,7 @@ fn unreadable(rejection: &JsonRejection) -> Refusal {
     let text = rejection.body_text();
     let cause = match rejection {
         JsonRejection::JsonDataError(_) | JsonRejection::JsonSyntaxError(_) => {
-            // Before the colon axum says which step of reading the body failed.
+            // Before the colon axum names the failed step of reading the body.
             text.split_once(": ").map_or(&*text, |(_, cause)| cause)
         }
         JsonRejection::MissingJsonContentType(_) => "expected the content type application/json",
@@ -154,7 +154,7 @@ async fn events(State(lab): State<Arc<Lab>>, Id(id): Id) -> Result<impl IntoResp
     Ok(Sse::new(lab.find(&id)?.events()))
 }
 
-/// A handler of what a finished experiment came to.
+/// A handler that serves the results of a finished experiment.
 fn served(
     render: impl Fn(&Results) -> Response + Clone + Send + Sync + 'static,
 ) -> MethodRouter<Arc<Lab>> {
@@ -185,7 +185,7 @@ async fn sweep(
     })
 }
 
-/// The widest drawing that is not wider than asked for.
+/// The widest drawing that is not wider than requested.
 fn drawing(drawings: &[String; WIDTHS.len()], query: WidthQuery) -> Response {
     let fits = |(width, _): &(&u32, &String)| query.width.is_none_or(|asked| **width <= asked);
     let fitting = WIDTHS.iter().zip(drawings).take_while(fits).last();
@@ -251,7 +251,7 @@ impl Lab {
             .ok_or_else(|| Refusal::not_found("no such experiment; only the last eight are kept"))
     }
 
-    /// What a finished experiment came to, rendered.
+    /// Rendered results of a finished experiment.
     fn results(
         &self,
         id: &str,
@@ -283,7 +283,7 @@ impl Lab {
         };
         let (context, running) = (self.context.clone(), Arc::clone(&run));
         let computed = tokio::task::spawn_blocking(move || {
-            // Until the computation ends, not until the experiment is forgotten.
+            // Held until the computation ends, and not only until the experiment is forgotten.
             let _turn = turn;
             let report = experiment.run(&context, &mut |part| running.advance(part))?;
             Results::of(&report)
@@ -302,7 +302,7 @@ impl Lab {
 // === impl Kept ===
 
 impl Kept {
-    /// A place for a new experiment: that of the oldest one that has ended, if there is no other.
+    /// Makes a place for a new experiment, if necessary that of the oldest one that has ended.
     fn begin(&mut self) -> Result<Arc<Run>, Refusal> {
         if self.runs.len() >= KEPT_MAX && !self.forget_oldest() {
             let message =
@@ -344,7 +344,7 @@ impl Run {
         self.state.send_if_modified(|state| match state {
             RunState::Running { percent: last } => std::mem::replace(last, percent) != percent,
             RunState::Finished(_) => {
-                // It was cancelled: the rest is not needed.
+                // A cancelled run needs no more results.
                 goes_on = ControlFlow::Break(());
                 false
             }
@@ -352,7 +352,7 @@ impl Run {
         goes_on
     }
 
-    /// Ends it, unless it has ended.
+    /// Ends the run, unless it has ended.
     fn end(&self, outcome: Result<Results, String>) {
         self.state.send_if_modified(|state| {
             let runs = matches!(state, RunState::Running { .. });
@@ -369,22 +369,22 @@ impl Run {
         let _state = states.wait_for(has_ended).await.is_ok();
     }
 
-    /// The size of its results; 0 until it has ended.
+    /// The size of the results; 0 until the run has ended.
     fn bytes(&self) -> usize {
         match &*self.state.borrow() {
             RunState::Running { .. } => 0,
             RunState::Finished(outcome) => match &**outcome {
                 Ok(results) => results.bytes(),
-                // Never 0, which stands for one that has not ended.
+                // Never 0, which stands for a run that has not ended.
                 Err(message) => message.len() + 1,
             },
         }
     }
 
-    /// How far it is, whenever that changes, until it has ended.
+    /// The progress of the run, whenever it changes, until it has ended.
     fn events(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
         let mut states = self.state.subscribe();
-        // So that the present state is the first event.
+        // Marked as changed, so that the present state is the first event.
         states.mark_changed();
         stream::unfold(Some(states), |states| async {
             let mut states = states?;

@@ -1,4 +1,4 @@
-//! What a request does, from its method and path, as the API servers of Kubernetes derive it.
+//! The action of a request, from its method and path, as the API servers of Kubernetes derive it.
 //!
 //! ```text
 //! GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/qps           list qps in shop
@@ -14,7 +14,7 @@ use foretide_api::ports::{Access, ResourceAccess};
 /// Subresources of a namespace itself; another name after a namespace is a resource in it.
 const OF_NAMESPACES: [&str; 2] = ["finalize", "status"];
 
-/// What a request does; none if no path of an API looks so.
+/// Returns the action of a request; none if the path is none of an API.
 ///
 /// A path is divided before it is decoded, as the router does it, so both see the same names.
 pub(super) fn attributes(method: &Method, path: &str) -> Option<Access> {
@@ -63,7 +63,7 @@ fn verb(method: &Method, has_name: bool) -> &'static str {
         ("DELETE", false) => "deletecollection",
         ("GET" | "HEAD", true) => "get",
         ("GET" | "HEAD", false) => "list",
-        // Nobody is allowed an empty verb but by a rule for all.
+        // Only a rule for all verbs allows an empty one.
         _ => "",
     }
 }
@@ -78,14 +78,14 @@ fn names(path: &str) -> Option<Vec<String>> {
     inner.split('/').map(decoded).collect()
 }
 
-/// One name of a path, decoded; none if it is no name.
+/// One name of a path, decoded; none if the segment is no valid name.
 fn decoded(segment: &str) -> Option<String> {
     let name = percent_decoded(segment)?;
     let is_name = !matches!(&*name, "" | "." | "..") && !name.contains(['/', '\0']);
     is_name.then_some(name)
 }
 
-/// A percent-encoded text, decoded; none if it is not one of UTF-8.
+/// A percent-encoded text, decoded; none if the result is not UTF-8.
 pub(super) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

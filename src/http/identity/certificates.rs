@@ -1,7 +1,7 @@
-//! Whose client certificate it is, by the two kinds of authorities that an API server has.
+//! The identity of client certificates by the two kinds of authorities that an API server has.
 //!
-//! Both may sign a certificate of any name. So they are kept apart: an authority of users cannot make a certificate that
-//! counts as the front proxy, and the authority of the front proxy makes no user.
+//! Both may sign a certificate of any name. So they are kept apart: an authority of users cannot make a certificate
+//! that counts as the front proxy, and the authority of the front proxy makes no user.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use super::headers;
 use foretide_api::ports::{ClientAuthorities, RequestHeader, User};
 use foretide_base::http::PeerCertificates;
 
-/// What verifies client certificates.
+/// Verifiers of client certificates.
 #[derive(Debug)]
 pub(super) struct Verifiers {
     front_proxy: Option<FrontProxy>,
     users: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// Who may name users in headers.
+/// The proxy that may name users in headers.
 #[derive(Debug)]
 struct FrontProxy {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -48,7 +48,7 @@ impl Verifiers {
         }
     }
 
-    /// The user of a connection with these certificates; none if they say nothing that counts.
+    /// The user of a connection with these certificates; none if no authority vouches for them.
     pub(super) fn identify(
         &self,
         peer: &PeerCertificates,
@@ -67,7 +67,7 @@ impl Verifiers {
         {
             return Some(user);
         }
-        // A front proxy that names nobody may still have a certificate of a user.
+        // A front proxy that sends no user may still have a certificate of a user.
         let users = self.users.as_ref()?;
         is_of(&**users).then(|| user_of(subject))?
     }
@@ -83,7 +83,7 @@ impl Verifiers {
 // === impl FrontProxy ===
 
 impl FrontProxy {
-    /// Whether a certificate of this subject may name users.
+    /// Returns whether a certificate of this subject may name users.
     fn allows(&self, subject: &X509Name<'_>) -> bool {
         let allowed = &self.request_header.allowed_names;
         let is_allowed = |name: &str| allowed.iter().any(|one| one == name);

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderName};
 use super::attributes::percent_decoded;
 use foretide_api::ports::{RequestHeader, User};
 
-/// How the names of such headers begin unless they are configured otherwise.
+/// Default prefix of the names of such headers.
 const STANDARD_PREFIX: &str = "x-remote-";
 
 /// The user that the headers of a front proxy name; none without a name.
@@ -70,7 +70,7 @@ fn extra(headers: &HeaderMap, prefixes: &[String]) -> BTreeMap<String, Vec<Strin
             let Some(key) = name.as_str().strip_prefix(&prefix) else {
                 continue;
             };
-            // One that is not encoded counts as it is, as Go takes it.
+            // A key that is not percent-encoded counts as it is, as in Go.
             let key = percent_decoded(key).unwrap_or_else(|| key.to_owned());
             let values = extra.entry(key).or_default();
             values.extend(texts(headers, name.as_str()));

@@ -1,4 +1,4 @@
-//! Who sends a request, and whether they may: the authentication and authorization of an aggregated API server.
+//! The authentication and authorization of an aggregated API server.
 //!
 //! ```text
 //! certificate of the front proxy? ──► user of the X-Remote-* headers ─┐
@@ -36,12 +36,12 @@ use foretide_api::ports::{Access, AccessReviewer, ClientAuthorities, ResourceAcc
 use foretide_base::clock::Clock;
 use foretide_base::http::{Digest, PeerCertificates, Reviews, Unreviewed, bearer};
 
-/// How many reviews of tokens are in flight. A request with a token that is not known gets 429 beyond them: anyone can send
-/// such requests, and they must not wait.
+/// Number of reviews of tokens in flight. A request with an unknown token gets 429 beyond them: anyone can send such
+/// requests, and they must not wait.
 const TOKEN_REVIEWS_MAX: usize = 8;
-/// How many reviews of requests are in flight.
+/// Number of reviews of requests in flight.
 const ACCESS_REVIEWS_MAX: usize = 32;
-/// How many results of each kind are kept.
+/// Number of results of each kind that are kept.
 const RESULTS_MAX: usize = 4096;
 /// The longest path in bytes: the group, namespace, resource, object and metric of a path have at most 253 characters each,
 /// which are three bytes each where they are percent-encoded.
@@ -50,24 +50,24 @@ const PATH_MAX: usize = 4096;
 const MASTERS: &str = "system:masters";
 /// The group of every user that is known.
 const AUTHENTICATED: &str = "system:authenticated";
-/// The user of requests whose user is not known, as the aggregator passes them on.
+/// The user of unauthenticated requests, as the aggregator passes them on.
 const ANONYMOUS: &str = "system:anonymous";
-/// Its group.
+/// The group of unauthenticated requests.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// Which requests are answered.
+/// The check of the identity and the rights behind a request.
 pub struct AccessControl<R> {
     reviewer: R,
     authorities: watch::Receiver<Option<Arc<ClientAuthorities>>>,
-    /// The last authorities, and what verifies certificates by them.
+    /// The last authorities with the verifiers made from them.
     verifiers: Mutex<Option<(Arc<ClientAuthorities>, Arc<Verifiers>)>>,
     clock: Clock,
     users: Reviews<Option<User>>,
     allowed: Reviews<bool>,
 }
 
-/// A router whose handlers see only requests of users who may send them, with the [`User`] in the extensions. The others
-/// are answered with 401, 403, 429 or 503, as `Status` objects.
+/// A router whose handlers see only requests of users who may send them, with the [`User`] in the extensions. Other
+/// requests are answered with 401, 403, 429 or 503, as `Status` objects.
 pub(super) fn protect<R: AccessReviewer>(router: Router, control: Arc<AccessControl<R>>) -> Router {
     router.layer(from_fn_with_state(control, check::<R>))
 }
@@ -87,7 +87,7 @@ async fn check<R: AccessReviewer>(
 // === impl AccessControl ===
 
 impl<R: AccessReviewer> AccessControl<R> {
-    /// Access as this reviewer decides, of clients whose certificates these authorities have signed; while there are
+    /// Returns a check by this reviewer for clients whose certificates these authorities have signed; while there are
     /// none, no request is answered.
     #[must_use]
     pub fn new(
@@ -106,7 +106,7 @@ impl<R: AccessReviewer> AccessControl<R> {
         }
     }
 
-    /// Checks a request. It leaves in it the user, and no header that names one.
+    /// Checks a request, adds the user to it, and removes the headers that name a user.
     async fn admit(&self, request: &mut Parts) -> Result<(), Failure> {
         let path = request.uri.path();
         if path.len() > PATH_MAX {
@@ -175,7 +175,7 @@ impl<R: AccessReviewer> AccessControl<R> {
         }
     }
 
-    /// What verifies certificates by the newest authorities.
+    /// Verifiers of certificates by the newest authorities.
     fn verifiers(&self) -> Option<Arc<Verifiers>> {
         let newest = self.authorities.borrow().clone()?;
         let mut last = self
@@ -224,7 +224,7 @@ fn unreviewed(what: &str, why: Unreviewed) -> Failure {
     }
 }
 
-/// Why a request is forbidden, in the words of the API server.
+/// Message of a forbidden request in the words of the API server.
 fn forbidden(user: &User, access: &Access) -> String {
     let name = &user.name;
     match access {

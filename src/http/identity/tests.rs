@@ -1,4 +1,4 @@
-//! A protected router: which identity a handler sees, and what is refused.
+//! A protected router: the identity that a handler sees, and refusals.
 
 use std::{collections::BTreeMap, sync::Mutex as StdMutex, time::Duration};
 
@@ -22,11 +22,11 @@ use foretide_base::http::REVIEW_DEADLINE;
 
 const PODS: &str =
     "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/%2A/crane_pod_cpu_usage";
-/// More than the adapter answers at once.
+/// More requests than the adapter answers at once.
 const REQUESTS: usize = 512;
 const FRONT_PROXY: &str = "front-proxy-client";
 
-/// Knows the tokens of `hpa` and `eve`; `hpa` and who has `may` in its name may do anything.
+/// A reviewer that knows the tokens of `hpa` and `eve`; `hpa` and users with `may` in their name may do anything.
 #[derive(Clone, Default)]
 struct FakeReviewer {
     reviews: Arc<StdMutex<Vec<String>>>,
@@ -89,13 +89,13 @@ struct Adapter {
     router: Router,
 }
 
-/// What a request was answered with: a status, and the body.
+/// Status and body of an answer.
 type Answer = (u16, Value);
 
 impl Adapter {
     fn new() -> Self {
         let (users, proxies) = (Pki::new().unwrap(), Pki::new().unwrap());
-        // Certificates are of today.
+        // Certificates are valid from today.
         let clock = Clock::standing_at(Clock::system().now());
         let reviewer = FakeReviewer::default();
         let (authorities, newest) = watch::channel(None);
@@ -119,7 +119,7 @@ impl Adapter {
         adapter
     }
 
-    /// Sets who may name users in headers.
+    /// Sets the authority and the common names of front proxies.
     fn trust(&self, allowed_names: &[&str], ca: &str) {
         let texts = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         self.authorities
@@ -193,7 +193,7 @@ async fn the_front_proxy_names_the_user_of_a_request() {
         (200, expected)
     );
     assert_eq!(adapter.reviewer.taken(), ["may-jane: get pods"]);
-    // A request without a user is passed on as one of nobody known, and is authorized as such.
+    // A request without a user is passed on as an anonymous one, and is authorized as such.
     let anonymous = [
         ("x-name", "system:anonymous"),
         ("x-remote-group", "system:unauthenticated"),
@@ -209,7 +209,7 @@ fn every_known_user_gets_the_group_of_known_users() {
         ("eve", &["devs"], &["devs", AUTHENTICATED]),
         ("eve", &[AUTHENTICATED], &[AUTHENTICATED]),
         ("eve", &[UNAUTHENTICATED], &[UNAUTHENTICATED]),
-        // The name alone says that the user is not known.
+        // The name alone marks an unknown user.
         (ANONYMOUS, &[], &[]),
         (ANONYMOUS, &["devs"], &["devs"]),
     ] {
@@ -233,24 +233,24 @@ async fn forged_headers_do_not_count_and_no_handler_sees_them() {
     ];
     for identity in [
         None,
-        // Another common name.
+        // An unknown common name.
         Some(proxies.client("kubelet", None).unwrap()),
         Some(proxies.client_valid(FRONT_PROXY, &(-9..-2)).unwrap()),
         Some(proxies.client_valid(FRONT_PROXY, &(2..9)).unwrap()),
         Some(foreign.client(FRONT_PROXY, None).unwrap()),
-        // For servers.
+        // A certificate for servers.
         Some(proxies.server(FRONT_PROXY).unwrap()),
     ] {
         let (status, body) = adapter.get(PODS, identity.as_ref(), &forged).await;
         assert_eq!((status, &body["reason"]), (401, &json!("Unauthorized")));
     }
     assert_eq!(adapter.reviewer.taken(), <[&str; 0]>::default());
-    // The authority of users signs no front proxy, also of that name: this is the user of that name.
+    // A certificate of this name by the authority of users belongs to a user, not to the front proxy.
     let user = users.client(FRONT_PROXY, Some("may")).unwrap();
     let (status, body) = adapter.get(PODS, Some(&user), &forged).await;
     assert_eq!(status, 403, "{body}");
     assert_eq!(adapter.reviewer.taken(), ["front-proxy-client: get pods"]);
-    // With a token, the request is of the user of the token.
+    // A token makes the request one of the token's user.
     let mut with_token = forged.to_vec();
     with_token.push(("authorization", "Bearer hpa"));
     let expected = json!({
@@ -301,7 +301,7 @@ async fn a_certificate_of_a_user_names_it_and_its_groups() {
         (&body["user"], &body["groups"]),
         (&json!("may-jane"), &json!(["devs", AUTHENTICATED]))
     );
-    // That of a user who has expired counts nothing; the token of the request does.
+    // An expired certificate is ignored, and a token counts.
     let expired = adapter.users.client_valid("may-jane", &(-9..-2)).unwrap();
     assert_eq!(adapter.get(PODS, Some(&expired), &[]).await.0, 401);
     let token = [("authorization", "Bearer hpa")];
@@ -367,7 +367,7 @@ async fn a_result_is_used_for_ten_seconds_for_the_same_user_and_request() {
     assert_eq!(adapter.reviewer.taken(), reviews);
     assert_eq!(adapter.get("/apis", None, &eve).await.0, 403);
     assert_eq!(adapter.reviewer.taken(), ["eve: get /apis"]);
-    // The groups of a user count.
+    // Results are kept for each set of groups.
     let proxy = adapter.proxies.client(FRONT_PROXY, None).unwrap();
     for group in ["a", "b"] {
         let headers = [("x-remote-user", "eve"), ("x-remote-group", group)];

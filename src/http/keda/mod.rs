@@ -55,7 +55,7 @@ mod proto {
 /// A request names one object and a few words of metadata.
 const REQUEST_MAX: usize = 64 * 1024;
 
-/// How long a request may take to arrive. KEDA sends each at once.
+/// The time for a request to arrive. KEDA sends each at once.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limits of the connections and requests that are open at this port. KEDA's operator opens one connection for each set of
@@ -75,11 +75,12 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 pub const LIMITS: PortLimits = PortLimits {
     connections: 128,
     connections_of_peer: 32,
-    // All streams that a peer may have, and room for the other requests of KEDA, which would otherwise wait.
+    // Requests of one connection: all streams that a peer may have, and room for the other requests of KEDA, which
+    // would otherwise wait.
     requests: 4_352,
 };
 
-/// Two for each trigger of type external-push.
+/// Limits of streams: KEDA opens two for each trigger of type external-push.
 const STREAMS: Limits = Limits {
     what: "streams",
     total: 8_192,
@@ -89,7 +90,7 @@ const STREAMS: Limits = Limits {
              than KEDA out (docs/keda.md)",
 };
 
-/// Requests whose message has not arrived yet.
+/// Limits of requests whose message has not arrived yet.
 const ARRIVING: Limits = Limits {
     what: "unfinished requests",
     total: 256,
@@ -118,7 +119,7 @@ fn router(scaler: Scaler, arriving: Arc<Quota<IpAddr>>) -> Router {
     router.layer(from_fn_with_state(arriving, arrive_in_time))
 }
 
-/// Answers a request if its message arrives in time; refuses it if too many others have not arrived yet.
+/// Answers a request if its message arrives in time; refuses it if too many other messages have not arrived yet.
 async fn arrive_in_time(
     State(arriving): State<Arc<Quota<IpAddr>>>,
     request: axum::extract::Request,
@@ -157,7 +158,7 @@ struct Statuses {
     clock: Clock,
 }
 
-/// The service.
+/// The gRPC service.
 struct Scaler {
     statuses: Statuses,
     activity: Arc<Topics<IsActiveResponse>>,
@@ -167,7 +168,7 @@ struct Scaler {
 // === impl Statuses ===
 
 impl Statuses {
-    /// Applies `read` to the trigger's autoscaler as it is now.
+    /// Applies `read` to the current state of the trigger's autoscaler.
     fn read<T>(
         &self,
         trigger: &Trigger,
@@ -177,7 +178,7 @@ impl Statuses {
         self.read_of(&object, trigger, read)
     }
 
-    /// As [`Statuses::read`], of an autoscaler that was looked up before.
+    /// Applies `read`, as [`Statuses::read`] does, to an autoscaler that was looked up before.
     fn read_of<T>(
         &self,
         object: &EffectiveHorizontalPodAutoscaler,

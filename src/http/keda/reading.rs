@@ -1,4 +1,4 @@
-//! What a trigger reads from the status of its autoscaler. Pure.
+//! The value of a trigger in the status of its autoscaler. Pure.
 //!
 //! | source | target | value | active while |
 //! |---|---|---|---|
@@ -28,7 +28,7 @@ pub(super) struct Reading<'a> {
     published: Published<'a>,
 }
 
-/// Why a trigger has no answer.
+/// Reason for which a trigger has no answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(transparent)]
@@ -87,7 +87,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Whether the trigger is active.
+    /// Returns whether the trigger is active.
     pub(super) fn is_active(&self) -> Result<bool, Refusal> {
         Ok(match self.trigger.source {
             KedaSource::Floor => self.published.required()?.is_some(),
@@ -131,7 +131,7 @@ impl<'a> Reading<'a> {
         let metric_name = self.metric_name()?;
         if asked != metric_name {
             return Err(Refusal::OtherMetric {
-                // The client chooses how long it is.
+                // Shortened, because the client chooses the length.
                 asked: asked.chars().take(256).collect(),
                 expected: metric_name,
             });
@@ -177,7 +177,7 @@ impl<'a> Reading<'a> {
         match metrics[..] {
             [metric] => Ok(metric),
             [] => {
-                // If there is no decision, that error says more.
+                // Without a decision, this error is more precise.
                 self.published.floor()?;
                 Err(Refusal::NoForecasts { name: self.name() })
             }

@@ -32,7 +32,7 @@ use super::{
 };
 use foretide_base::http::{Limits, Permit, Quota};
 
-/// How often answers are computed without a change: a status becomes too old as time passes.
+/// Interval at which answers are computed without a change: a status becomes too old as time passes.
 const RECHECK_PERIOD: SignedDuration = SignedDuration::from_secs(30);
 
 /// Streams of one trigger. KEDA has one for each `ScaledObject` with it; several share an autoscaler of mode Metric.
@@ -102,7 +102,7 @@ where
             .acquire(peer)
             .map_err(|reason| exhausted(&reason))?;
         let mut open = self.open();
-        // The object may have changed since the last update, and a stream begins with the answer of now.
+        // The object may have changed since the last update, and a stream begins with the current answer.
         if let Some(topic) = open.get_mut(&trigger)
             && !self.update(&trigger, topic, false)
         {
@@ -134,7 +134,7 @@ where
         let mut recheck = pin!(clock.sleep(RECHECK_PERIOD));
         let mut all = false;
         loop {
-            // Also before the first change: a topic may be older than `changes`.
+            // Runs before the first change, too: a topic may be older than `changes`.
             self.update_all(all);
             all = tokio::select! {
                 biased;

@@ -1,4 +1,4 @@
-//! The service without a connection: every source, every refusal, and the streams.
+//! The service without a connection: sources, refusals, and streams.
 
 use std::{
     net::Ipv4Addr,
@@ -29,7 +29,7 @@ const NOW: &str = "2026-03-01T10:00:00Z";
 pub(in crate::http) struct Fake {
     objects: Mutex<Option<Vec<Arc<EffectiveHorizontalPodAutoscaler>>>>,
     changed: watch::Sender<()>,
-    /// How many lookups there were.
+    /// Number of lookups.
     reads: AtomicUsize,
 }
 
@@ -61,7 +61,7 @@ impl Autoscalers for Fake {
 }
 
 impl Fake {
-    /// These autoscalers; none before they are listed.
+    /// Returns these autoscalers; none before they are listed.
     pub(in crate::http) fn of(
         objects: Option<Vec<Arc<EffectiveHorizontalPodAutoscaler>>>,
     ) -> Arc<Self> {
@@ -80,7 +80,7 @@ impl Fake {
         self.changed.send_replace(());
     }
 
-    /// Changes one of them, as a watch does.
+    /// Changes one autoscaler, as a watch does.
     fn change(&self, object: &Value) {
         let changed: EffectiveHorizontalPodAutoscaler =
             serde_json::from_value(object.clone()).unwrap();
@@ -399,7 +399,7 @@ async fn a_stream_answers_at_once_and_at_each_change_of_the_answer() {
     fake.set(&[closed]);
     fake.set(&[open]);
     assert!(next().await.unwrap().unwrap());
-    // The status gets too old without a change.
+    // Time alone makes the status too old.
     let pass = async { scaler.statuses.clock.advance(Duration::from_mins(30)) };
     let waiting = timeout(Duration::from_mins(1), next());
     let (answer, ()) = futures::join!(waiting, pass);
@@ -484,7 +484,7 @@ fn named(name: &str, replicas: Option<i32>) -> Value {
     object
 }
 
-/// How often a task was woken.
+/// Number of times that a task was woken.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -639,7 +639,7 @@ async fn requests_that_do_not_arrive_end_and_exclude_no_others() {
     let answered = ask(KEDA, usize::MAX).await.unwrap();
     assert_eq!(status_of(&answered), Code::Ok);
     let body = to_bytes(answered.into_body(), 64).await.unwrap();
-    // The message false, which has no bytes.
+    // A message with the value false, which has no bytes.
     assert_eq!(&body[..], [0; 5]);
     let mut slow = Box::pin(ask(KEDA, 7));
     assert!(futures::poll!(&mut slow).is_pending());

@@ -25,7 +25,7 @@ const OF_KEDA: [&str; 7] = [
     "tlsClientKey",
 ];
 
-/// What a trigger reads.
+/// The autoscaler and the source that a trigger names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Trigger {
     /// Namespace of the `ScaledObject` and of the autoscaler.
@@ -37,7 +37,7 @@ pub(super) struct Trigger {
     pub(super) metric: Option<String>,
 }
 
-/// Why a trigger cannot be read.
+/// Reason for which the metadata of a trigger are invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InvalidTrigger {
     #[error("expected a ScaledObject with a namespace")]

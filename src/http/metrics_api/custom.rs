@@ -78,7 +78,7 @@ impl PodsRequest<'_> {
             .filter(|pod| counts(pod))
             .map(|pod| &*pod.name)
             .collect();
-        // The first ones get the larger shares, so each replica must have the pods in the same order.
+        // The first pods get the larger shares, so each replica must have the pods in the same order.
         counted.sort_unstable();
         let items: Vec<Value> = counted
             .iter()
@@ -128,7 +128,7 @@ impl PodsRequest<'_> {
     }
 }
 
-/// Whether the HPA controller counts a pod that has a metric.
+/// Returns whether the HPA controller counts a pod that has a metric.
 fn counts(pod: &ListedPod) -> bool {
     !pod.deleting && !matches!(pod.phase, Phase::Pending | Phase::Failed | Phase::Succeeded)
 }

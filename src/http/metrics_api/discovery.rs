@@ -1,5 +1,5 @@
-//! Which groups, versions and metrics are served. Clients find the APIs by these documents; no client needs a group to
-//! read them.
+//! The discovery documents, with the served groups, versions and metrics. Clients find the APIs by them and need no
+//! group to read them.
 
 use std::collections::HashSet;
 
@@ -19,10 +19,10 @@ pub enum MetricApi {
 // === impl MetricApi ===
 
 impl MetricApi {
-    /// Both of them.
+    /// Both APIs.
     pub const ALL: [Self; 2] = [Self::External, Self::Custom];
 
-    /// Its API group.
+    /// API group.
     #[must_use]
     pub const fn group(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl MetricApi {
         }
     }
 
-    /// Its versions, the preferred one first.
+    /// Versions of the group, the preferred one first.
     #[must_use]
     pub const fn versions(self) -> &'static [&'static str] {
         match self {

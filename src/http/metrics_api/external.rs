@@ -36,7 +36,7 @@ impl ExternalMetric {
         }
     }
 
-    /// Its value now, exactly.
+    /// Exact current value of the metric.
     fn value(self, identifier: &str, published: &Published<'_>) -> Result<String, Failure> {
         match self {
             Self::Prediction => Ok(published.forecast(identifier)?.total.to_string()),
@@ -47,7 +47,7 @@ impl ExternalMetric {
         }
     }
 
-    /// The list of its only series.
+    /// The list with the only series of the metric.
     pub(super) fn list(
         self,
         target: &TargetSelector,

@@ -1,7 +1,7 @@
 //! The metric adapter: `external.metrics.k8s.io` and `custom.metrics.k8s.io` as an aggregated API server serves them.
 //!
-//! It answers from the statuses of autoscalers, so that every replica answers alike, and passes requests for the metrics
-//! of others on to one other adapter. Who may ask is decided before ([`protected`]).
+//! The answers come from the statuses of autoscalers, so that every replica answers alike; requests for other metrics
+//! are passed on to one other adapter. Users are authorized before ([`protected`]).
 //!
 //! | path after `/apis` | answer |
 //! |---|---|
@@ -44,22 +44,22 @@ use foretide_api::ports::{AccessReviewer, Autoscalers, PodLister, UpstreamAdapte
 use foretide_api::published::Unpublished;
 use foretide_base::clock::Clock;
 
-/// How many authorized requests are answered at once. The HPA controller has 5 workers by default, the aggregator 5
-/// checks.
+/// Number of authorized requests that are answered at once. The HPA controller has 5 workers by default, the aggregator
+/// 5 checks.
 const REQUESTS_MAX: usize = 256;
-/// How long an answer may take, authorization included.
+/// The time for an answer, authorization included.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What the metric adapter answers from.
+/// Sources of the metric adapter's answers.
 #[derive(Debug)]
 pub struct MetricSources<A, P, U> {
     /// The APIs that are served.
     pub apis: Vec<MetricApi>,
     /// The autoscalers.
     pub autoscalers: Arc<A>,
-    /// The pods of their workloads.
+    /// The pods of the autoscalers' workloads.
     pub pods: P,
-    /// The adapter that has the metrics of others, if there is one.
+    /// The adapter for other metrics, if there is one.
     pub upstream: Option<U>,
     /// The clock by which statuses are too old.
     pub clock: Clock,
@@ -108,8 +108,9 @@ where
         .with_state(Arc::new(sources))
 }
 
-/// A router that answers requests of users who may send them: a limited number at once, and each within a deadline. The others
-/// get 429 or 504. A request has a slot only after it is authorized, so that what anyone can send takes none.
+/// A router that answers requests of users who may send them: a limited number at once, and each within a deadline.
+/// Requests beyond these get 429 or 504. A request has a slot only after it is authorized, so that unauthorized
+/// requests take none.
 pub fn protected<R: AccessReviewer>(router: Router, control: Arc<AccessControl<R>>) -> Router {
     let router = protect(within_limits(router), control);
     router.layer(from_fn(end_in_time))

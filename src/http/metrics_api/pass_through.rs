@@ -1,7 +1,8 @@
-//! Requests for the metrics of others, which another adapter answers.
+//! Requests for foreign metrics, which another adapter answers.
 //!
-//! It is asked as this process: whether the user may read the metric has been decided before, and the other adapter sees
-//! neither the identity nor the headers of the request. Its path is written again from decoded names.
+//! They are sent in the name of this process: the right of the user to read the metric has been checked before, and the
+//! other adapter sees neither the identity nor the headers of the request. The path is written again from decoded
+//! names.
 
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use serde_json::Value;
 use crate::http::failure::Failure;
 use foretide_api::ports::{UpstreamAdapter, UpstreamError, UpstreamRequest};
 
-/// How long the other adapter may take for a metric: less than the whole request has.
+/// The time for a metric of the other adapter: less than the whole request has.
 const METRIC_DEADLINE: Duration = Duration::from_secs(8);
-/// How long it may take for its list of metrics. The aggregator gives up after 5 s, and then nothing is served.
+/// The time for the list of metrics. The aggregator gives up after 5 s, and then nothing is served.
 const DISCOVERY_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The metric of another adapter at a path after `/apis`.
@@ -51,7 +52,7 @@ pub(super) async fn resources<U: UpstreamAdapter>(upstream: &U, path: Vec<&str>)
 fn failure(name: &str, error: UpstreamError) -> Failure {
     let from = |message: String| format!("upstream adapter {name}: {message}");
     match error {
-        // The user may read the metric, as was reviewed before. It is this process that may not.
+        // The user's right to read the metric was reviewed before, so the refusal is about this process.
         UpstreamError::Status {
             code: 401 | 403,
             message,

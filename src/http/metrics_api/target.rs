@@ -1,4 +1,4 @@
-//! Which autoscaler a request is about: the one whose target the labels of its selector name, as in crane.
+//! The autoscaler that a request is about: the one whose target the labels of its selector name, as in crane.
 //!
 //! ```text
 //! targetKind=Deployment,targetName=web,targetNamespace=shop,resourceIdentifier=resource.cpu
@@ -70,7 +70,7 @@ impl TargetSelector {
     ) -> Result<Arc<EffectiveHorizontalPodAutoscaler>, Failure> {
         let is_of_target = |object: &&Arc<EffectiveHorizontalPodAutoscaler>| {
             let target = &object.spec.scale_target_ref;
-            // A name that is no label value is asked for by the value that stands for it.
+            // A name that is no valid label value is requested by the label value that replaces it.
             let is_named = target.name == self.name || label_value(&target.name) == self.name;
             target.kind == self.kind && is_named
         };
@@ -254,7 +254,7 @@ mod tests {
             .for_each(|selector| {
                 let parsed = |text: &str| labels("labelSelector", text);
                 let Ok(found) = parsed(selector) else { return };
-                // What was accepted says the same when it is written again.
+                // Written again, the labels are parsed to the same.
                 let pairs = found.iter().map(|(key, value)| format!("{key}={value}"));
                 let written = pairs.collect::<Vec<_>>().join(",");
                 assert_eq!(parsed(&written), Ok(found), "{selector:?}");

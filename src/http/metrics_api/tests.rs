@@ -15,7 +15,7 @@ use crate::http::keda::tests::Fake;
 use foretide_api::ports::{ClusterError, ListedPod, UpstreamError, UpstreamRequest};
 
 const NOW: &str = "2026-03-01T10:00:00Z";
-/// The time of the decision: every replica gives the same.
+/// The time of the decision, from which every replica computes the same.
 const DECIDED: &str = "2026-03-01T09:58:00Z";
 const EXTERNAL: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop";
 const PODS: &str = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods";
@@ -420,7 +420,7 @@ async fn nothing_is_answered_before_the_autoscalers_are_listed() {
         assert_eq!(code, 503);
         assert!(message.contains("not complete yet"), "{message}");
     }
-    // Discovery does not need them: without it the whole group would be unavailable.
+    // Discovery works without them: otherwise the whole group would be unavailable.
     assert_eq!(get_of(&router, "/apis").await.0, StatusCode::OK);
 }
 
@@ -577,7 +577,7 @@ async fn other_metrics_are_passed_on_with_their_selectors_and_nothing_else() {
         assert_eq!(get_of(&router, &path).await, (StatusCode::OK, document.clone()));
         assert_eq!(requests.lock().unwrap().pop().as_deref(), Some(asked));
     }
-    // Ours are answered here, also where the upstream adapter would answer.
+    // Metrics of this adapter are answered here, even if the upstream adapter would answer.
     let path = format!("{EXTERNAL}/crane_autoscaling_prediction?labelSelector={CPU}");
     assert_eq!(get_of(&router, &path).await.0, StatusCode::OK);
     assert_eq!(*requests.lock().unwrap(), [] as [String; 0]);
@@ -652,7 +652,7 @@ async fn discovery_lists_the_upstream_metrics_after_ours() {
 
 #[tokio::test(start_paused = true)]
 async fn too_many_requests_and_slow_ones_are_refused() {
-    // The upstream adapter answers nothing.
+    // An upstream adapter without answers.
     let (router, _requests) = with_upstream(Vec::new());
     let router = within_limits(router).layer(from_fn(end_in_time));
     let path = format!("{EXTERNAL}/queue_length");
@@ -668,6 +668,6 @@ async fn too_many_requests_and_slow_ones_are_refused() {
         codes.iter().filter(|code| **code == 504).count(),
         REQUESTS_MAX
     );
-    // The slots are free again.
+    // The slots are free again, because the requests have ended.
     assert_eq!(get_of(&router, "/apis").await.0, StatusCode::OK);
 }

@@ -1,14 +1,14 @@
-//! Which namespaces the bearer of a token may read on the page: those where the reader may list both kinds of autoscalers.
+//! Readable namespaces of the bearer of a token on the page: those where the reader may list both kinds of autoscalers.
 //!
-//! Someone who may list them in all namespaces is asked about once; for others, each namespace that has autoscalers is
-//! asked about, or the one alone that the request names. There is a limit to how many are, and how long that takes; what
-//! was found until then counts, and the reader is told. As for `/metrics`, a result is used for some seconds.
+//! One review covers a reader who may list them in all namespaces; for others, each namespace that has autoscalers is
+//! reviewed, or only the one that the request names. The number of these reviews and their time are limited; results
+//! until then count, and the reader is told of the rest. As for `/metrics`, a result is used for some seconds.
 //!
 //! ```text
 //! token ── whose is it? slots and results of the peer ──► user ── what does it see? those of the tenant ──► Reader
 //! ```
 //!
-//! So neither wrong tokens nor a user with many tokens keep other readers waiting.
+//! Neither wrong tokens nor a user with many tokens keep other readers waiting.
 
 #[cfg(test)]
 mod tests;
@@ -32,23 +32,23 @@ const KINDS: [(&str, &str); 2] = [
     ("autoscaling.crane.io", "effectivehorizontalpodautoscalers"),
     ("autoscaling.foretide.io", "federatedhpas"),
 ];
-/// Of the tokens of each peer.
+/// Limits of the reviews of each peer's tokens.
 const TOKENS: ReviewLimits = ReviewLimits {
     tenants: 32,
     results: 128,
     in_flight: 4,
 };
-/// Of what the users of each tenant see.
+/// Limits of the reviews of each tenant's rights.
 const READERS: ReviewLimits = ReviewLimits {
     tenants: 256,
     results: 16,
     in_flight: 2,
 };
-/// How many namespaces of one reader are reviewed at a time.
+/// Number of namespaces of one reader that are reviewed at a time.
 const NAMESPACES_AT_A_TIME: usize = 4;
-/// How many namespaces are reviewed for one reader, the first ones by name: reviews of more would take too long.
+/// Number of namespaces that are reviewed for one reader, the first ones by name: reviews of more would take too long.
 const NAMESPACES_MAX: usize = 500;
-/// How long that may take, which leaves time for the other reviews of the reader.
+/// The time for the reviews of namespaces, which leaves time for the other reviews of the reader.
 const NAMESPACES_DEADLINE: Duration = Duration::from_secs(3);
 
 /// The namespaces that have autoscalers now.
@@ -70,7 +70,7 @@ pub struct PageAccess<R> {
     reviewer: R,
     /// The user of a token; none if it is of no user.
     users: FairReviews<Option<User>>,
-    /// What a user may read.
+    /// Reader with the rights of a user; none if there are none.
     readers: FairReviews<Option<Reader>>,
 }
 
@@ -115,7 +115,7 @@ impl<R: AccessReviewer> PageAccess<R> {
         }))
     }
 
-    /// Which of these namespaces a user may see, and how many could not be asked about.
+    /// The namespaces that a user may see, and the number of those that could not be reviewed.
     async fn visible_to(
         &self,
         user: &User,
@@ -137,7 +137,7 @@ impl<R: AccessReviewer> PageAccess<R> {
         Ok((visible, all - reviewed))
     }
 
-    /// Whether a user may list both kinds of autoscalers in a namespace; in all, if it is empty.
+    /// Returns whether a user may list both kinds of autoscalers in a namespace; in all, if it is empty.
     async fn may_list(&self, user: &User, namespace: &str) -> Result<bool, ClusterError> {
         for (group, resource) in KINDS {
             let access = Access::Resource(ResourceAccess {
@@ -180,7 +180,7 @@ impl<R: AccessReviewer> Admission for PageAccess<R> {
             let reader = self.readers.get(&tenant(&user.name), about, review).await;
             let reader = reader.map_err(|_| Denied::Unknown)?;
             let reader = reader.ok_or(Denied::Unknown)?;
-            // Of a namespace that is named, nothing says whether it is there.
+            // For a named namespace, an empty answer hides whether it exists.
             if named.is_none() && reader.sees_nothing() {
                 return Err(reader.refused());
             }
@@ -189,7 +189,7 @@ impl<R: AccessReviewer> Admission for PageAccess<R> {
     }
 }
 
-/// Whose share the requests of a user are counted to: all service accounts of a namespace have one, because who may
+/// The tenant to which the requests of a user are counted: all service accounts of a namespace are one, because who may
 /// request a token there may make any number of them.
 fn tenant(user: &str) -> Arc<str> {
     let of_account = user.starts_with("system:serviceaccount:");
@@ -200,7 +200,7 @@ fn tenant(user: &str) -> Arc<str> {
 // === impl Reader ===
 
 impl Reader {
-    /// One whom nobody asks for a name.
+    /// Returns the reader of a page that asks for no token.
     pub(super) fn of_all() -> Self {
         Self {
             name: None,
@@ -209,7 +209,7 @@ impl Reader {
         }
     }
 
-    /// Whose share the reader uses; of all who are asked for no name, the same.
+    /// The tenant of the reader; readers without a token are one.
     pub(super) fn tenant(&self) -> Arc<str> {
         tenant(self.name.as_deref().unwrap_or_default())
     }

@@ -1,8 +1,8 @@
 //! Answers that wait for their readers: compressed once, and within a budget of bytes.
 //!
-//! A reader may take an answer as slowly as it likes; until then the answer is in memory. So all that wait may be so
-//! large together. Beyond that, the newest answers of the reader who lets most wait break off for one who lets less wait,
-//! and other views are refused. What is in the binary costs nothing.
+//! A reader may take an answer as slowly as it likes; until then the answer is in memory. The answers that wait
+//! therefore share one budget. Beyond it, the newest answers of the reader with the most waiting bytes break off for
+//! one with fewer, and other views are refused. Assets, which are in the binary, cost nothing.
 
 #[cfg(test)]
 mod tests;
@@ -32,12 +32,12 @@ const UNSENT: Limits = Limits {
     holder: "reader",
     advice: "take answers as they come, and try again",
 };
-/// How much of an answer is handed over at a time.
+/// Size of the parts in which an answer is handed over.
 const CHUNK: usize = 16 * 1024;
 /// A shorter answer is sent as it is.
 const COMPRESSED_FROM: usize = 1024;
 
-/// The bytes that wait.
+/// The budget of waiting bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Unsent(Arc<Quota<Arc<str>>>);
 
@@ -54,7 +54,7 @@ pub(super) struct Admitted {
     permit: Permit<Arc<str>>,
 }
 
-/// Whether a reader takes gzip.
+/// Returns whether a reader accepts gzip.
 pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter();
     let accepted = values.filter_map(|value| value.to_str().ok());
@@ -72,12 +72,12 @@ impl Unsent {
         Self(Quota::new(UNSENT, clock))
     }
 
-    /// The same text, which has its part of the budget until it is sent or its reader has left.
+    /// Admits a text, which has its part of the budget until it is sent or its reader has left.
     ///
     /// # Errors
     /// 429 if too much waits already.
     pub(super) fn admit(&self, reader: Arc<str>, text: Text) -> Result<Admitted, Refusal> {
-        // One that is larger than a reader's part takes all of it.
+        // A text that is larger than a reader's part takes all of it.
         let size = text.bytes.len().min(UNSENT.per_holder);
         let permit = self.0.acquire_many(reader, size)?;
         Ok(Admitted { text, permit })
@@ -91,7 +91,7 @@ impl IntoResponse for Admitted {
         let Self { text, permit } = self;
         let bytes = text.bytes.clone();
         let (mut parts, _) = text.into_response().into_parts();
-        // So that a reader notices an answer that breaks off.
+        // A reader notices by its length an answer that breaks off.
         let length = HeaderValue::from(bytes.len());
         parts.headers.insert(header::CONTENT_LENGTH, length);
         let (sender, chunks) = mpsc::channel(1);
@@ -132,7 +132,7 @@ impl Text {
         }
     }
 
-    /// The same compressed, if it is worth it. It takes milliseconds: never on a thread that syncs need.
+    /// The compressed text, if it is long enough. Compression takes milliseconds: never on a thread that syncs need.
     pub(super) fn compressed(self) -> Self {
         if self.is_compressed || self.bytes.len() < COMPRESSED_FROM {
             return self;

@@ -1,4 +1,4 @@
-//! What every request of the page passes first: nothing that another site causes gets an answer where no token is asked
+//! Checks before every request of the page: nothing that another site causes gets an answer where no token is asked
 //! for, and every answer has the headers that keep it from being used by other sites.
 
 use std::net::IpAddr;
@@ -27,8 +27,9 @@ const HEADERS: [(HeaderName, &str); 4] = [
     ),
 ];
 
-/// Refuses what another site causes, and completes the headers of the answer. A page that is open to everyone on this
-/// machine answers only to the names of this machine, so that no foreign name that resolves to it can be used to read it.
+/// Refuses requests that another site causes, and completes the headers of the answer. A page that is open to everyone
+/// on this machine answers only to the names of this machine, so that no foreign name that resolves to it can be used
+/// to read it.
 pub(super) async fn guard(is_open: bool, request: Request, next: Next) -> Response {
     let mut response = match refused(is_open, request.uri(), request.headers()) {
         Some(refusal) => refusal.into_response(),
@@ -78,10 +79,10 @@ fn is_this_machine(host: &Authority) -> bool {
         || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whether another site caused the request. A link to the page itself may be anywhere.
+/// Returns whether another site caused the request. A link to the page itself may be anywhere.
 ///
-/// Browsers say so in `Sec-Fetch-Site`, which no script can set; where they do not, in `Origin`. A header that is there
-/// twice is of no browser.
+/// Browsers say so in `Sec-Fetch-Site`, which no script can set, or otherwise in `Origin`. A repeated header is of no
+/// browser.
 fn is_foreign(is_open: bool, host: Option<&Authority>, uri: &Uri, headers: &HeaderMap) -> bool {
     let all = |name: HeaderName| -> Vec<&[u8]> {
         let values = headers.get_all(name).iter();
@@ -96,7 +97,8 @@ fn is_foreign(is_open: bool, host: Option<&Authority>, uri: &Uri, headers: &Head
         }
         _ => return true,
     }
-    // A proxy before a page that asks for tokens may speak TLS; one that is open is on this machine and never does.
+    // A proxy before a page that asks for tokens may speak TLS; a page without tokens is on this machine and never
+    // does.
     let schemes = if is_open {
         &["http"][..]
     } else {

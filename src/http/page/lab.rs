@@ -6,17 +6,17 @@ use serde_json::{Map, Value, json};
 use super::routes::{NoQuery, parameters};
 use crate::page::api::{Experiment, ExperimentId, WidthQuery};
 
-/// The tag of these paths.
+/// The tag of the Lab's paths.
 const TAG: &str = "lab";
 const EXPERIMENTS: &str = "/lab/v1/experiments";
 
-/// What is asked of a path, and what answers.
+/// Request and answer of a path.
 struct Operation {
-    /// What follows [`EXPERIMENTS`].
+    /// Part of the path after [`EXPERIMENTS`].
     path: &'static str,
     method: &'static str,
     about: &'static str,
-    /// The schema of its parameters.
+    /// The schema of the parameters.
     query: fn(&mut SchemaGenerator) -> Schema,
     status: &'static str,
     /// The media type of the answer, and its schema if it is JSON; absent if there is no body.
@@ -25,14 +25,14 @@ struct Operation {
 
 type AnswerSchema = fn(&mut SchemaGenerator) -> Schema;
 
-/// The tag, and what it says.
+/// The tag with its description.
 pub(super) fn tag() -> Value {
     let about = "Served by `foretide ui` and `foretide demo --web` alone, on the machine of the reader and without a token: \
                  back-tests, of which the last eight are kept. An experiment that has not ended answers 409, one that failed 422.";
     json!({ "name": TAG, "description": about })
 }
 
-/// The paths, described. What is sent has other schemas than what is answered: fields with a default may be left out.
+/// The descriptions of the paths. Requests have other schemas than answers: fields with a default may be left out.
 pub(super) fn paths(
     schemas: &mut SchemaGenerator,
     sent: &mut SchemaGenerator,

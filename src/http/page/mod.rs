@@ -49,10 +49,11 @@ use foretide_base::{
 };
 use serde::Serialize;
 
-/// How many views are rendered at a time, of one reader one less. Each takes milliseconds of a core that syncs need too.
+/// Number of views that are rendered at a time, one less for one reader. Each takes milliseconds of a core that syncs
+/// need too.
 const RENDERED_AT_A_TIME: usize = 2;
 
-/// A page, and who may read it.
+/// A page with the admission of its readers.
 pub struct PageSite {
     page: Arc<Page>,
     /// Absent where everyone who reaches the listener may read everything, which is then on loopback.
@@ -63,17 +64,17 @@ pub struct PageSite {
     streams: Arc<Quota<Arc<str>>>,
 }
 
-/// Who reads.
+/// The reader of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reader {
     /// The name of the user; absent where no token is asked for.
     name: Option<String>,
     visible: Visible,
-    /// How many namespaces nobody could ask about whether the reader may see them.
+    /// Number of namespaces for which the rights of the reader could not be reviewed.
     unreviewed: usize,
 }
 
-/// Why a request is refused, as `{"error": "…"}`.
+/// Reason for the refusal of a request, sent as `{"error": "…"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     status: StatusCode,
@@ -83,7 +84,7 @@ pub(crate) struct Refusal {
 /// The body of a refusal.
 #[derive(Serialize, schemars::JsonSchema)]
 struct ErrorBody {
-    /// What was expected, and what to do.
+    /// Expected request, and advice.
     error: String,
 }
 
@@ -103,7 +104,7 @@ impl PageSite {
         }
     }
 
-    /// The same for the bearers of tokens whom `access` admits, on any listener.
+    /// Returns the site for bearers of tokens whom `access` admits, on any listener.
     #[must_use]
     pub fn guarded<R: AccessReviewer>(self, access: PageAccess<R>) -> Self {
         Self {
@@ -112,7 +113,7 @@ impl PageSite {
         }
     }
 
-    /// The same with the routes of a Lab, which computes on the machine of the reader.
+    /// Returns the site with the routes of a Lab, which computes on the machine of the reader.
     #[must_use]
     pub fn with_lab(self, lab: Router) -> Self {
         Self {
@@ -121,7 +122,7 @@ impl PageSite {
         }
     }
 
-    /// Its routes.
+    /// Returns the routes of the site.
     pub fn router(self) -> Router {
         let is_open = self.admission.is_none();
         let lab = self.lab.clone();
@@ -182,7 +183,7 @@ async fn admit(
     request.extensions_mut().insert(reader);
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
-    // The answer depends on who asks.
+    // Not cached, because the answer depends on the reader.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }

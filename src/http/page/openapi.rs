@@ -8,7 +8,7 @@ use super::{
     routes::{Answer, NoQuery, Route, parameters, views},
 };
 
-/// What it is and what every reader may expect.
+/// Description of the API with the conventions of its answers.
 const ABOUT: &str = "What Foretide sees, expects and decided, for its page. Read-only, but for the Lab. Instants are RFC 3339 in UTC, or \
                      seconds since 1970; counts are replicas. Fields and paths may be added within v1.";
 
@@ -51,7 +51,7 @@ pub fn document() -> Value {
             "version": "v1",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
-        // From the address of this document, `/api/v1/openapi.json`.
+        // Relative to the address of this document, `/api/v1/openapi.json`.
         "servers": [{ "url": "../.." }],
         "security": [{ "bearer": [] }, {}],
         "tags": [lab::tag()],

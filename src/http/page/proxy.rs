@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::{Refusal, complete, openapi};
 
-/// How long the controller may take to begin its answer, and then to end it, unless it is a stream.
+/// The time for the controller to begin its answer, and then to end it, unless it is a stream.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The largest answer.
 const ANSWER_MAX: usize = 32 << 20;
@@ -31,7 +31,7 @@ const PASSED: [HeaderName; 4] = [
 /// The path whose answer says whether there is a Lab.
 const OVERVIEW: &str = "/api/v1/overview";
 
-/// What the controller is asked.
+/// Request to the controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteRequest {
     /// A path of the API, as it was received, with its query.
@@ -40,7 +40,7 @@ pub struct RemoteRequest {
     pub accept_encoding: Option<HeaderValue>,
 }
 
-/// Asks the controller; an error is a sentence.
+/// Sends a request to the controller; an error is a sentence.
 type Fetch =
     dyn Fn(RemoteRequest) -> BoxFuture<'static, Result<Response<Body>, String>> + Send + Sync;
 
@@ -61,7 +61,7 @@ pub fn proxy(
 async fn pass(State(fetch): State<Arc<Fetch>>, request: Request) -> Result<Response, Refusal> {
     let is_overview = request.uri().path() == OVERVIEW;
     let path = request.uri().path_and_query();
-    // Not for the overview, which is read and changed on its way.
+    // The overview is requested without compression, because it is read and changed here.
     let encoding = request.headers().get(header::ACCEPT_ENCODING);
     let remote = RemoteRequest {
         path: path.map_or(OVERVIEW, |path| path.as_str()).to_owned(),
@@ -96,7 +96,7 @@ fn passed(parts: &Parts) -> HeaderMap {
     passed.collect()
 }
 
-/// The same overview, with the Lab that is here.
+/// The overview of the controller with the Lab of this machine.
 fn with_lab(overview: Bytes) -> Bytes {
     match serde_json::from_slice(&overview) {
         Ok(Value::Object(mut overview)) if overview.contains_key("lab") => {

@@ -1,5 +1,5 @@
-//! The table of the API's routes: what answers each, and the types of its query and its answer. `openapi` describes the
-//! API from it, and adds the route of this description.
+//! The table of the API's routes with their handlers and the types of their queries and answers. `openapi` describes
+//! the API from it, and adds the route of this description.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -39,15 +39,15 @@ const EVENTS: &str = "text/event-stream";
 /// A path of the API.
 pub(super) struct Route {
     pub(super) path: &'static str,
-    /// What it answers, in one sentence.
+    /// Summary of the answer, in one sentence.
     pub(super) about: &'static str,
-    /// The schema of its parameters.
+    /// The schema of the parameters.
     pub(super) query: fn(&mut SchemaGenerator) -> Schema,
     pub(super) answer: Answer,
     pub(super) handler: MethodRouter<Arc<PageSite>>,
 }
 
-/// What a path answers with.
+/// Form of an answer.
 pub(super) enum Answer {
     /// JSON of this schema.
     Json(fn(&mut SchemaGenerator) -> Schema),
@@ -68,7 +68,7 @@ pub(super) struct Ask<Q> {
 #[serde(deny_unknown_fields)]
 pub(super) struct NoQuery {}
 
-/// All of them.
+/// All routes of views.
 pub(super) fn views() -> Vec<Route> {
     [all(), of_an_autoscaler(), others()]
         .into_iter()
@@ -162,7 +162,7 @@ fn of_an_autoscaler() -> Vec<Route> {
     ]
 }
 
-/// What is no view.
+/// The routes that are no views.
 fn others() -> Vec<Route> {
     vec![Route {
         path: "/api/v1/stream",
@@ -274,8 +274,8 @@ impl<Q> Ask<Q> {
 // === impl PageSite ===
 
 impl PageSite {
-    /// Renders and compresses on a thread where it holds up no sync. A reader that leaves frees its turn when that has
-    /// ended.
+    /// Renders and compresses on a thread of its own, so that syncs go on. A reader that leaves frees its turn when the
+    /// rendering has ended.
     #[expect(
         clippy::disallowed_methods,
         reason = "pages are for people, and no part of a simulation"

@@ -43,7 +43,7 @@ const HEARTBEAT: Duration = Duration::from_secs(20);
 /// A stream ends after this time. Browsers open it again, and the reader is reviewed again.
 const LIFETIME: Duration = Duration::from_mins(10);
 
-/// What one stream tells about.
+/// Subject of one stream, with its last event.
 struct Watched {
     page: Arc<Page>,
     visible: Visible,
@@ -51,7 +51,7 @@ struct Watched {
     changes: watch::Receiver<u64>,
     /// The version that was sent last.
     sent: Option<u64>,
-    /// When it may be looked again whether there is a newer one.
+    /// Pace of the looks for a newer version.
     looks: Interval,
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn stream(
     Ok(Sse::new(watched.events(permit)).keep_alive(KeepAlive::new().interval(HEARTBEAT)))
 }
 
-/// One look at once, and each later one no sooner than after the pause.
+/// The pace of looks: one at once, and each later one no sooner than after the pause.
 fn looks() -> Interval {
     let mut looks = interval(PAUSE);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -123,11 +123,11 @@ impl Watched {
         events.take_until(Box::pin(ended))
     }
 
-    /// The next version that the reader has not; none if nothing is recorded any more.
+    /// The next version that the reader has not seen; none if nothing is recorded any more.
     async fn next(&mut self) -> Option<u64> {
         loop {
             self.looks.tick().await;
-            // Before the version is read: a change after this is seen by `changed` below.
+            // Marked as seen before the version is read, so that `changed` below reports every later change.
             self.changes.borrow_and_update();
             let version = Some(self.page.version(&self.visible, self.of.as_ref()));
             if version != self.sent {

@@ -1,4 +1,4 @@
-//! What is compared with a plain HPA, and what is not.
+//! The comparison with a plain HPA, and the minutes that it leaves out.
 
 use std::{ops::Range, sync::Mutex};
 
@@ -6,7 +6,7 @@ use foretide_domain::workload::Strategy;
 
 use super::*;
 
-/// What serves, is decided and is reported in some minutes, four replicas with a demand of 3.8, but for these.
+/// Recorded minutes of four replicas with a demand of 3.8, with these differences.
 #[derive(Clone, Copy)]
 struct Minutes {
     strategy: Strategy,

@@ -24,8 +24,8 @@ use crate::{
     world::{NAMESPACE, TIMEOUT, may},
 };
 
-/// What the test does not run: the API server of the rig does not reach pods, and the values of the scaler are those of
-/// another page.
+/// Sections that the test does not run: the API server of the rig does not reach pods, and the values of the scaler are
+/// those of another page.
 const NOT_RUN: [&str; 2] = ["Check it", "Of the external scaler"];
 
 /// The permissions of the adapter.
@@ -63,7 +63,7 @@ spec:
   service: {name: other-adapter, namespace: other}
 ";
 
-/// What of the adapter is in the cluster.
+/// Prints the objects of the adapter in the cluster.
 const REMAINS: &str = "
 kubectl get apiservices,clusterroles,clusterrolebindings --selector app.kubernetes.io/name=foretide-adapter -o name
 kubectl get rolebindings --namespace kube-system --selector app.kubernetes.io/name=foretide-adapter -o name
@@ -79,7 +79,7 @@ async fn service(site: &Site) -> Option<String> {
     Some(format!("{}/{}", service.namespace?, service.name?))
 }
 
-/// Sets what the adapter keeps in the cluster.
+/// Sets the data that the adapter keeps in the cluster.
 async fn write_as_the_adapter(site: &Site) {
     let secrets: Api<Secret> = Api::namespaced(site.cluster.client(), SYSTEM);
     let data = Patch::Merge(json!({ "data": { "ca.crt": ByteString(b"authority".to_vec()) } }));
@@ -90,7 +90,7 @@ async fn write_as_the_adapter(site: &Site) {
     services.patch(EXTERNAL, &params, &bundle).await.unwrap();
 }
 
-/// Fails unless what the adapter wrote is still there.
+/// Fails unless the data of the adapter is still there.
 async fn assert_still_written(site: &Site, after: &str) {
     let secrets: Api<Secret> = Api::namespaced(site.cluster.client(), SYSTEM);
     let data = secrets.get(CERTIFICATES).await.unwrap().data;
@@ -201,7 +201,7 @@ async fn used_by_others(site: &mut Site) {
     assert_readers(site).await;
 }
 
-/// The other values of the page; what the adapter wrote is kept.
+/// Applies the other values of the page; the data of the adapter is kept.
 async fn with_values(site: &mut Site) {
     write_as_the_adapter(site).await;
     write_values(site, "Other metrics", 0);
@@ -239,7 +239,7 @@ async fn by_kustomize(site: &mut Site) {
 
 /// Both servers start as their Deployments say.
 async fn running(site: &mut Site) {
-    // As after the removal of the authority.
+    // State after the removal of the authority.
     site.terminal
         .run(&site.page.follow("Of the metric adapter", 0).text)
         .await;
@@ -251,7 +251,7 @@ async fn running(site: &mut Site) {
         .await;
 }
 
-/// Removed while another adapter has the registration.
+/// Removes the adapter while another adapter has the registration.
 async fn uninstalled(site: &mut Site) {
     let taken = "kubectl delete -f foreign.yaml && kubectl apply -f foreign.yaml";
     site.terminal.run(taken).await;
@@ -319,9 +319,9 @@ kubectl create token reader
     events.retain(|event| event.user == "system:serviceaccount:foretide-system:foretide-adapter");
     assert!(events.iter().all(|event| event.code != 403), "{events:?}");
     let mut granted: BTreeSet<_> = RIGHTS.into_iter().flat_map(granted).collect();
-    // Those of readers of metrics.
+    // Permissions of the readers of metrics.
     granted.retain(|(_, group, _)| !group.ends_with(".metrics.k8s.io"));
-    // By the role of Kubernetes for the ConfigMap of authorities.
+    // Granted by the role of Kubernetes for the ConfigMap of authorities.
     let of_config = |verb: &str| (verb.to_owned(), String::new(), "configmaps".to_owned());
     granted.extend(["list", "watch"].map(of_config));
     assert_eq!(used(&events, &granted), granted);

@@ -1,5 +1,5 @@
-//! What the chart renders: the same as kustomize installs, and the same with Helm 3 and Helm 4; and which values it
-//! refuses.
+//! The objects of the chart: the same as kustomize installs, and the same with Helm 3 and Helm 4; and the values that
+//! it refuses.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ fn objects(manifests: &str) -> Objects {
     objects
 }
 
-/// What the chart renders, without the annotation that keeps the definitions.
+/// The rendered objects of the chart, without the annotation that keeps the definitions.
 async fn rendered(terminal: &Terminal, options: &str) -> Objects {
     let template =
         format!("helm template foretide deploy/helm/foretide -n {SYSTEM} {IMAGE} {options}");
@@ -94,7 +94,7 @@ async fn the_chart_installs_what_kustomize_installs() {
     let with_all = rendered(&terminal, ALL).await;
     assert_equal(&with_all, &kustomize, "with everything on");
 
-    // With another adapter behind ours.
+    // With another adapter behind Foretide's.
     terminal
         .run("sed -i 's/^# components:/components:/' deploy/adapter/Kustomization")
         .await;
@@ -201,7 +201,7 @@ kedaScaler: {enabled: true, replicas: 3, tls: {clientCaSecret: clients}}
     assert_eq!(policy["ingress"][0]["from"], from);
     assert_eq!(policy["egress"], json!([{"ports": [{"port": 8443}]}]));
 
-    // Nothing of an API that is not served, of certificates that are given, and no budget for one replica.
+    // No object of an API that is not served, or of certificates that are given, and no budget for one replica.
     for (kind, namespace, name) in [
         ("APIService", "", "v1beta1.custom.metrics.k8s.io"),
         ("APIService", "", "v1beta2.custom.metrics.k8s.io"),
@@ -310,7 +310,7 @@ monitoring:
     assert!(find("Role", "foretide-members").is_some());
     let budget = find("PodDisruptionBudget", "foretide-controller").unwrap();
     assert_eq!(budget["spec"]["minAvailable"], "50%");
-    // What the selector and a rollout need is not overwritten.
+    // Labels that the selector and a rollout need are not overwritten.
     let template = &spec["template"]["metadata"];
     let labels = json!({
         "app.kubernetes.io/name": "foretide", "app.kubernetes.io/part-of": "foretide", "team": "web",

@@ -10,7 +10,7 @@ pub(super) struct Block {
     pub(super) text: String,
 }
 
-/// Pages of `docs/` as one, and which of their blocks were followed.
+/// Pages of `docs/` as one, with the blocks that were followed.
 #[derive(Debug)]
 pub(super) struct Page {
     blocks: Vec<Block>,
@@ -27,7 +27,7 @@ impl Page {
         }
     }
 
-    /// How many blocks a section has.
+    /// Returns the number of blocks in a section.
     pub(super) fn count(&self, section: &str) -> usize {
         self.of_section(section).count()
     }

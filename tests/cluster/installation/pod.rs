@@ -1,5 +1,5 @@
-//! A process of what a Deployment in the cluster says: arguments, environment, mounted files, and the permissions of its
-//! service account. Only what one machine cannot have twice is different: the ports, and the places of files.
+//! A process by a Deployment in the cluster: arguments, environment, mounted files, and the permissions of its service
+//! account. The only differences are those that one machine cannot have twice: the ports, and the places of files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,13 +31,13 @@ use crate::{
     world::TIMEOUT,
 };
 
-/// How often the connections of a process are read: one lasts for longer, because clients keep it. Only TCP over
-/// IPv4 is read: the rig has no names, and listens on 127.0.0.1.
+/// Interval at which the connections of a process are read: each lasts for longer, because clients keep it. Only TCP
+/// over IPv4 is read: the rig has no names, and listens on 127.0.0.1.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(100);
 
 /// A running pod of the controller, or of a server of metrics.
 pub(super) struct Pod {
-    /// Its processes, and the status of the last one.
+    /// Processes of the pod, with the status of the last one.
     running: JoinHandle<ExitStatus>,
     stop: oneshot::Sender<()>,
     pub(super) listen: SocketAddr,
@@ -59,7 +59,7 @@ impl Pod {
         Self::of(site, "foretide-controller", name, &more).await
     }
 
-    /// The same of a server, by the name of its Deployment.
+    /// Starts a pod of a server, by the name of its Deployment, and returns when it is ready.
     pub(super) async fn start_server(site: &Site, deployment: &str) -> Self {
         Self::of(site, deployment, deployment, &["service-namespace="]).await
     }
@@ -116,7 +116,7 @@ impl Pod {
         fs::read_to_string(self.folder.join("log")).unwrap()
     }
 
-    /// Ends it as the kubelet does, and returns the peers of the connections that it opened.
+    /// Ends the pod as the kubelet does, and returns the peers of the connections that it opened.
     pub(super) async fn stop(self) -> BTreeSet<SocketAddr> {
         self.stop.send(()).unwrap();
         let status = self.running.await.unwrap();
@@ -126,8 +126,8 @@ impl Pod {
     }
 }
 
-/// Runs a container until it is stopped. As the kubelet does, it starts one again that ends by itself: a controller does
-/// that when a busy machine delays the renewal of its lease.
+/// Runs a container until it is stopped. As by the kubelet, a process that ends by itself is started again: a
+/// controller ends when a busy machine delays the renewal of its lease.
 async fn run(
     mut command: Command,
     listen: SocketAddr,
@@ -148,7 +148,7 @@ async fn run(
     }
 }
 
-/// Waits until a process ends; whether it was stopped. One whose pod was dropped is killed.
+/// Waits until a process ends; returns whether it was stopped. The process of a dropped pod is killed.
 async fn end(process: &mut Child, stop: &mut oneshot::Receiver<()>) -> (ExitStatus, bool) {
     tokio::select! {
         status = process.wait() => return (status.unwrap(), false),
@@ -189,7 +189,7 @@ fn environment(spec: &PodSpec) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Writes what the container mounts of objects, below `folder`.
+/// Writes the mounted objects of the container, below `folder`.
 async fn mount(site: &Site, spec: &PodSpec, folder: &Path) {
     fs::create_dir_all(folder).unwrap();
     for mounted in spec.containers[0].volume_mounts.iter().flatten() {

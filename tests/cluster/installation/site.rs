@@ -1,4 +1,4 @@
-//! A cluster and a terminal at a checkout of the project, as the reader of the page has them.
+//! A cluster and a terminal at a checkout of the project, as of a reader of the page.
 
 use std::{
     fs,
@@ -24,18 +24,18 @@ pub(super) struct Site {
     pub(super) cluster: Cluster,
     pub(super) page: Page,
     pub(super) terminal: Terminal,
-    /// The addresses of the page, and what they are here.
+    /// The addresses of the page, with their counterparts here.
     pub(super) addresses: Vec<(&'static str, String)>,
 }
 
-/// Runs commands in a folder, which is gone with it.
+/// Runs commands in a folder, which is removed with it.
 pub(super) struct Terminal {
     pub(super) folder: PathBuf,
     kubeconfig: Option<PathBuf>,
     path: String,
 }
 
-/// Which Helm the terminal has.
+/// Version of Helm in the terminal.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Helm {
     Three,
@@ -59,7 +59,7 @@ impl Site {
         }
     }
 
-    /// Does what a section says, and returns what its commands print.
+    /// Follows a section, and returns the output of its commands.
     pub(super) async fn follow(&mut self, section: &str) -> String {
         let mut printed = String::new();
         for number in 0..self.page.count(section) {
@@ -68,7 +68,7 @@ impl Site {
         printed
     }
 
-    /// Does what one block of a section says.
+    /// Follows one block of a section.
     pub(super) async fn follow_block(&mut self, section: &str, number: usize) -> String {
         let block = self.page.follow(section, number);
         match block.language.as_str() {
@@ -81,11 +81,11 @@ impl Site {
         }
     }
 
-    /// Starts what one block of a section says, whose last command does not end; it ends when it is dropped.
+    /// Starts one block of a section, whose last command does not end; it ends when it is dropped.
     pub(super) fn leave_running(&mut self, section: &str, number: usize) -> Child {
         let block = self.page.follow(section, number);
         let script = self.of_site(&block.text);
-        // Instead of the shell, so that nothing remains when the shell is killed.
+        // Replaces the shell, so that nothing remains when the shell is killed.
         let mut bash = self.terminal.bash(&script, "exec foretide");
         let log = fs::File::create(self.terminal.folder.join("running.log")).unwrap();
         bash.stdout(Stdio::null()).stderr(log).spawn().unwrap()
@@ -109,7 +109,7 @@ impl Site {
         }
     }
 
-    /// Writes `values.yaml`, with the addresses of this site. What does not begin with the image is an addition.
+    /// Writes `values.yaml`, with the addresses of this site. Text that does not begin with the image is an addition.
     fn write_values_of(&self, text: &str) {
         let mut text = self.of_site(text);
         if !text.starts_with("image:") {
@@ -166,7 +166,7 @@ impl Terminal {
         }
     }
 
-    /// Runs a script; the error is what it printed if it fails.
+    /// Runs a script; the error is its output if it fails.
     pub(super) async fn attempt(&self, script: &str) -> Result<String, String> {
         let output = self.bash(script, "foretide").output().await.unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
@@ -176,8 +176,8 @@ impl Terminal {
         Err(printed + &String::from_utf8_lossy(&output.stderr))
     }
 
-    /// A shell that runs a script. What the pages build from a checkout is the program of this test, run by `foretide`; there are
-    /// no pods that a port could be forwarded to.
+    /// A shell that runs a script. In place of the program that the pages build from a checkout, `foretide` runs the
+    /// program of this test; there are no pods that a port could be forwarded to.
     fn bash(&self, script: &str, foretide: &str) -> Command {
         let mut bash = Command::new("bash");
         let script = format!(
@@ -195,7 +195,7 @@ impl Terminal {
             ("HELM_CACHE_HOME", "helm/cache"),
             ("HELM_CONFIG_HOME", "helm/config"),
             ("HELM_DATA_HOME", "helm/data"),
-            // What kubectl and Helm know of an API server, by its address: another one may have had it before.
+            // The caches of kubectl and Helm by the address of an API server: another one may have had it before.
             ("KUBECACHEDIR", "kubectl/cache"),
         ] {
             bash.env(variable, self.folder.join(place));

@@ -21,7 +21,7 @@ const BACK_TEST: &str = "1. Back-test it";
 const PREVIEW: &str = "2. Watch it in Preview";
 const SWITCH_ON: &str = "3. Switch it on";
 
-/// What the reader has: a workload and its HPA.
+/// The reader's workload and its HPA.
 fn objects() -> String {
     let meta = json!({ "name": "web", "namespace": "shop" });
     let labels = json!({ "app": "web" });
@@ -60,7 +60,7 @@ fn history() -> History {
     History::new().cpu_usage(["shop", "web-7c5d8b9f6d-x2v9k", "app"], span, wave)
 }
 
-/// The bounds of the HPA of the reader, and whether Foretide has adopted it.
+/// The bounds of the reader's HPA, and whether Foretide has adopted it.
 async fn bounds(site: &Site) -> (Option<i32>, i32, bool) {
     let hpas: Api<HorizontalPodAutoscaler> = Api::namespaced(site.cluster.client(), "shop");
     let hpa = hpas.get("web").await.unwrap();
@@ -82,7 +82,7 @@ async fn forecast(site: &Site) -> Value {
     found.unwrap()["forecast"].take()
 }
 
-/// Where the controller says that it listens.
+/// The address on which the controller listens, by its log.
 fn page(site: &Site) -> SocketAddr {
     let log = site.terminal.read("running.log");
     let address = log.split_once("listen=").map(|(_, rest)| rest);

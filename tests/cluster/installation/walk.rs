@@ -29,8 +29,8 @@ use crate::{
     world::{NAMESPACE, TIMEOUT, four_days, seconds},
 };
 
-/// What the test does not run: it needs a registry, a builder of images, a second build of the program, or a Prometheus in
-/// the cluster.
+/// Sections that the test does not run: they need a registry, a builder of images, a second build of the program, or a
+/// Prometheus in the cluster.
 const NOT_RUN: [&str; 6] = [
     "What you need",
     "The image",
@@ -48,7 +48,7 @@ const NEW_FIELD: &str = r#"
 kubectl patch effectivehorizontalpodautoscaler php-apache --type merge -p '{"spec": {"ofNewVersion": "yes"}}'
 "#;
 
-/// What of an installation remains in the cluster.
+/// Prints the remains of an installation in the cluster.
 const REMAINS: &str = "
 kubectl get namespaces,clusterroles,clusterrolebindings -o name -l app.kubernetes.io/part-of=foretide
 kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings -o name
@@ -65,7 +65,7 @@ fn history() -> History {
     History::new().cpu_usage(container, span, wave)
 }
 
-/// Who a server of this site is in the cluster of the page: in a namespace, or anywhere, and its port there.
+/// Place of a server of this site in the cluster of the page: in a namespace, or anywhere, and its port there.
 struct Role {
     namespace: Option<&'static str>,
     port: i32,
@@ -74,7 +74,7 @@ struct Role {
 // === impl Role ===
 
 impl Role {
-    /// Whether a rule allows connections to it.
+    /// Returns whether a rule allows connections to the server.
     fn is_allowed_by(&self, rule: &NetworkPolicyEgressRule) -> bool {
         let mut ports = rule.ports.iter().flatten();
         let port = Some(IntOrString::Int(self.port));
@@ -154,7 +154,7 @@ fn addresses<const N: usize>(urls: [&str; N]) -> BTreeSet<SocketAddr> {
         .collect()
 }
 
-/// Waits until the workload of the page has so many ready replicas.
+/// Waits until the workload of the page has this many ready replicas.
 async fn scaled(site: &Site, wanted: i32) {
     let deployments = site.deployments(NAMESPACE);
     eventually(TIMEOUT, &format!("php-apache has {wanted}"), || async {
@@ -174,7 +174,7 @@ async fn definition(site: &Site) -> CustomResourceDefinition {
     definitions.get(name).await.unwrap()
 }
 
-/// Whether the definition in the cluster is that of the new version.
+/// Returns whether the definition in the cluster is that of the new version.
 async fn is_new(site: &Site) -> bool {
     let text = serde_json::to_string(&definition(site).await.spec).unwrap();
     text.contains("ofNewVersion")
@@ -265,7 +265,7 @@ async fn the_page_installs_scales_by_forecast_upgrades_rolls_back_and_removes() 
     assert!(!is_new(&site).await);
     let fourth = Pod::start(&site, "rolled-back").await;
     third.stop().await;
-    // What the older version does not know is gone with the next write, and nothing else.
+    // Fields that the older version does not know are gone with the next write, and nothing else.
     let write = "kubectl annotate effectivehorizontalpodautoscaler php-apache written=again";
     site.terminal.run(write).await;
     before.as_object_mut().unwrap().remove("ofNewVersion");
@@ -285,7 +285,7 @@ async fn the_page_installs_scales_by_forecast_upgrades_rolls_back_and_removes() 
     assert_eq!(left, NOT_RUN);
 }
 
-/// Uninstalled: what users wrote stays, and the HPA goes on.
+/// Uninstalls: objects of users stay, and the HPA goes on.
 async fn uninstalled(site: &mut Site, pod: Pod) {
     site.follow_block("Uninstall", 0).await;
     pod.stop().await;
@@ -302,7 +302,7 @@ async fn uninstalled(site: &mut Site, pod: Pod) {
     scaled(site, 10).await;
 }
 
-/// Installed again, then with the permissions for fleets, and removed with everything.
+/// Installs again, adds the permissions for fleets, and removes everything.
 async fn removed(site: &mut Site) {
     site.follow("Install with Helm").await;
     Pod::start(site, "without-fleets").await.stop().await;
@@ -321,7 +321,7 @@ async fn removed(site: &mut Site) {
     scaled(site, 10).await;
 }
 
-/// Installed by kustomize and removed.
+/// Installs by kustomize, and removes.
 async fn kustomized(site: &mut Site) {
     site.follow("Install with kustomize").await;
     site.follow_block("Uninstall", 1).await;
@@ -330,7 +330,7 @@ async fn kustomized(site: &mut Site) {
     assert_eq!(site.terminal.run(REMAINS).await, "");
 }
 
-/// Installed by kustomize and moved to Helm. No field is left to another owner, so that an upgrade may change each.
+/// Installs by kustomize and moves to Helm. No field is left to another owner, so that an upgrade may change each.
 async fn moved(site: &mut Site) {
     site.follow("Install with kustomize").await;
     let before = site.controller().await.metadata.uid;
@@ -359,7 +359,7 @@ pub(super) async fn move_to_helm(site: &mut Site) {
     site.follow("Move from kustomize to Helm").await;
 }
 
-/// Removed while a fleet still has its finalizer, and no controller runs.
+/// Removes while a fleet still has its finalizer, and no controller runs.
 async fn stuck(site: &mut Site) {
     let fleet = r#"
 kubectl apply -f examples/federated-local.yaml

@@ -105,7 +105,7 @@ fn config(kubeconfig: &Path, listen: SocketAddr) -> AdapterConfig {
     }
 }
 
-/// Whether a registration is available, and otherwise why not.
+/// Fails with the reason for which a registration is not available.
 async fn availability(client: &Client, name: &str) -> Result<(), String> {
     let services: Api<APIService> = Api::all(client.clone());
     let found = services
@@ -187,7 +187,7 @@ fn cpu_forecast(cores: &str) -> Value {
     }])
 }
 
-/// An external metric of our own, by the labels of crane.
+/// An external metric of Foretide, by the labels of crane.
 fn external(metric: &str, target: &str, identifier: &str, per_pod: &str) -> Value {
     json!({
         "type": "External",

@@ -1,4 +1,5 @@
-//! Mode Metric: the child of a controller reads what its controller publishes, from the adapter and through the aggregator.
+//! Mode Metric: the child of a controller reads the published values of its controller, from the adapter and through
+//! the aggregator.
 
 use serde_json::json;
 
@@ -26,7 +27,7 @@ pub(super) async fn a_child_reads_what_its_controller_publishes(world: &World) -
     controller
 }
 
-/// Without the adapter the count stays, and the status has what the HPA controller says about the metric.
+/// Without the adapter the count stays, and the status repeats the report of the HPA controller about the metric.
 pub(super) async fn the_status_says_what_the_child_cannot_read(world: &World) {
     world
         .condition_says(

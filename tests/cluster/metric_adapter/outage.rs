@@ -1,4 +1,5 @@
-//! Another authority signs; then one replica of the adapter ends, then both: what is noticed, and what of the cluster goes on.
+//! Another authority signs; then one replica of the adapter ends, then both: the visible failures, and the parts of the
+//! cluster that go on.
 
 use std::{
     collections::BTreeSet,
@@ -53,7 +54,7 @@ impl Replica {
         }
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Asks the replica to end, and waits until it has.
     async fn terminate(mut self) {
         let id = self.child.id().unwrap().to_string();
         let sent = Command::new("kill").args(["-TERM", &id]).status().await;
@@ -74,7 +75,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Its client does not retry, so that every failure is seen.
+    /// Starts a load whose client does not retry, so that every failure is seen.
     pub(super) async fn of(world: &World) -> Self {
         let client = without_retries(world).await;
         let (answered, failures) = (Arc::<AtomicU64>::default(), Arc::<Mutex<Vec<_>>>::default());
@@ -94,7 +95,7 @@ impl Load {
         }
     }
 
-    /// Waits for so many more answers; returns the failures since the last call.
+    /// Waits for this many more answers; returns the failures since the last call.
     pub(super) async fn more(&self, count: u64) -> Vec<String> {
         let wanted = self.answered.load(Ordering::Relaxed) + count;
         eventually(TIMEOUT, "more answers", || async {
@@ -206,7 +207,7 @@ async fn certificates_rotate_one_replica_is_enough_and_without_any_the_other_api
     };
     let (first, second) = (start(one).await, start(two).await);
     drop(rotating);
-    // The status that the forecast is in may have become too old.
+    // The status with the forecast may have become too old.
     decide(&world, "web", 3, cpu_forecast("0.9")).await;
     let metric = external(
         "crane_autoscaling_prediction",
@@ -225,7 +226,8 @@ async fn certificates_rotate_one_replica_is_enough_and_without_any_the_other_api
     let first = start(one).await;
     assert_eq!(load.more(200).await, [] as [String; 0]);
 
-    // One is killed: what is on its way to it fails, on each connection that the API server keeps, and no other request.
+    // A replica is killed: requests that are on their way to it fail, on each connection that the API server keeps, and
+    // no others.
     second.kill().await;
     load.settles().await;
     decide(&world, "web", 9, cpu_forecast("1.2")).await;
@@ -239,7 +241,7 @@ async fn certificates_rotate_one_replica_is_enough_and_without_any_the_other_api
     }
     drop(load);
 
-    // Both are dead: the other APIs are as before, and the count is kept.
+    // Without both replicas, the other APIs are as before, and the count is kept.
     let before = discovered(&client).await;
     assert!(before.len() > 10, "{before:?}");
     first.kill().await;

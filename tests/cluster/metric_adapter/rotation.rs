@@ -1,8 +1,8 @@
 //! The authority and the certificates of two replicas change while requests go through the API server.
 //!
-//! They start with an authority in its last third, which is valid for days, and would keep it for an hour: what is late on a
-//! busy machine does not end anything. A third replica, which starts when requests go through, lets the next one sign. That
-//! no certificate is presented too early or too late, is proven where `adapters::certificates` decides it.
+//! They start with an authority in its last third, which is valid for days, and would keep it for an hour: delays on a
+//! busy machine do not end anything. A third replica, which starts when requests go through, lets the next one sign.
+//! The times at which certificates are presented are proven where `adapters::certificates` decides them.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -25,7 +25,7 @@ use super::{
 use crate::metrics_access::free_address;
 
 const SECRET: &str = "foretide-adapter-certificates";
-/// Each replica lets the next authority sign when it has seen it in the registrations for so long.
+/// Time for which each replica must have seen the next authority in the registrations before it lets it sign.
 const PATIENT: SignedDuration = SignedDuration::from_hours(1);
 const HASTY: SignedDuration = SignedDuration::from_secs(10);
 
@@ -71,7 +71,8 @@ fn replica(kubeconfig: &Path, listen: SocketAddr, overlap: SignedDuration) -> Ru
     })
 }
 
-/// What the replica at an address shows to a client that trusts these authorities; its answer is about the user.
+/// Checks that the replica at an address has a valid certificate for a client that trusts these authorities; its answer
+/// is about the user.
 async fn shown(address: SocketAddr, authorities: &str) -> Result<(), String> {
     let answer = Direct::new(address, authorities, None).get(&[]).await;
     let answer = answer.map_err(|error| error.to_string())?;
@@ -94,7 +95,7 @@ pub(super) async fn another_authority_signs_without_a_failed_request(
     load.settles().await;
     let _third = replica(kubeconfig, free_address(), HASTY);
     eventually(TIMEOUT, "another authority signs", || async {
-        // New connections: each is verified by what the API server trusts at this time.
+        // New connections, each verified by the bundle that the API server trusts at the time.
         let trusted = bundle(client).await;
         for replica in replicas {
             shown(*replica, &trusted).await.unwrap();

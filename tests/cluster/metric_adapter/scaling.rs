@@ -1,5 +1,5 @@
-//! Each metric scales a Deployment, through the real HPA controller; and who may read them. Whose registrations they are is
-//! proven in `adapters::kube::tests::api_services`.
+//! Each metric scales a Deployment, through the real HPA controller; and the rights to read metrics. The ownership of
+//! registrations is proven in `adapters::kube::tests::api_services`.
 
 use foretide::config::AdapterConfig;
 use foretide_api::ports::{CertificateLifetimes, UpstreamSettings};
@@ -17,7 +17,7 @@ const PREDICTION: &str = "crane_autoscaling_prediction";
 const CRON: &str = "crane_autoscaling_cron";
 const POD_CPU: &str = "crane_pod_cpu_usage";
 
-/// What lets the HPA controller read metrics of the upstream adapter.
+/// Role by which the HPA controller may read metrics of the upstream adapter.
 const UPSTREAM_READER: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

@@ -1,4 +1,4 @@
-//! Who may read the metrics, as a real API server decides: through it, and by a direct connection to the adapter.
+//! The rights to read metrics, as a real API server decides: through it, and by a direct connection to the adapter.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -49,14 +49,14 @@ pub(super) struct Direct {
     address: SocketAddr,
 }
 
-/// What was answered.
+/// Answer of the adapter.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: Value,
 }
 
 impl Direct {
-    /// With the certificate and key in these two texts, if there are any.
+    /// Returns a client with the certificate and key in these two texts, if there are any.
     pub(super) fn new(address: SocketAddr, bundle: &str, identity: Option<[&str; 2]>) -> Self {
         let mut roots = RootCertStore::empty();
         for one in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -107,8 +107,8 @@ pub(super) async fn bundle(client: &Client) -> String {
     String::from_utf8(found.spec.unwrap().ca_bundle.unwrap().0).unwrap()
 }
 
-/// As a real API server decides: through it, and by a direct connection to the adapter at this address. Which headers and
-/// certificates count is proven in `http::identity`.
+/// Checks the decisions of a real API server: through it, and by a direct connection to the adapter at this address.
+/// The headers and certificates that count are proven in `http::identity`.
 pub(super) async fn a_request_needs_a_user_and_the_user_a_role(world: &World, address: SocketAddr) {
     let client = world.client.clone();
     world.apply(OBJECTS).await;
@@ -135,7 +135,7 @@ pub(super) async fn a_request_needs_a_user_and_the_user_a_role(world: &World, ad
     })
     .await;
 
-    // With the certificate of the aggregator: the user that it names.
+    // With the certificate of the aggregator, the request is one of the user that it names.
     let file = |name| std::fs::read_to_string(world.cluster.folder().join(name)).unwrap();
     let (certificate, key) = (file("front-proxy.crt"), file("front-proxy.key"));
     let proxy = Direct::new(address, &bundle, Some([&certificate, &key]));

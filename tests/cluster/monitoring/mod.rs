@@ -1,5 +1,5 @@
 //! `deploy/monitoring` and the real programs: promtool tests every alert over its full duration ([`promtool`]), and a
-//! Prometheus scrapes a controller, evaluates all rules and draws the panels. That the metrics show each trouble is proven in
+//! Prometheus scrapes a controller, evaluates all rules and draws the panels. The metrics of each trouble are proven in
 //! `tests/sim/signals.rs`.
 
 mod promtool;
@@ -24,7 +24,7 @@ use crate::{
     world::{Controller, Folder, NAMESPACE, TIMEOUT, World, four_days, seconds},
 };
 
-/// The panels about what this controller does not have: members, fleets, budgets, and what hangs or is refused.
+/// The panels about parts that this controller lacks: members, fleets, budgets, and hanging or refused requests.
 const WITHOUT_DATA: [&str; 12] = [
     "controller: Cost of forecasts by budget",
     "controller: Duration of fleet syncs",
@@ -113,7 +113,7 @@ async fn a_prometheus_scrapes_the_controller_and_has_data_for_rules_and_panels()
             .ok_or(format!("without: {empty:?}"))
     })
     .await;
-    // It waits a quarter of an hour before it fires.
+    // The alert waits a quarter of an hour before it fires.
     let pending = eventually(TIMEOUT, "an alert is pending", || async {
         let alerts = prometheus
             .alerts()

@@ -14,7 +14,7 @@ use crate::world::Folder;
 /// The tests: times, samples, and the alerts that fire.
 const TESTS: &str = include_str!("rules_test.yaml");
 
-/// Runs promtool in a folder; returns whether it agrees, and what it says.
+/// Runs promtool in a folder; returns whether it agrees, and its output.
 fn promtool(folder: &Folder, arguments: &[&str]) -> (bool, String) {
     let mut promtool = Binaries::ensure().unwrap().command(Component::Promtool);
     let run = promtool.args(arguments).current_dir(&folder.0).output();
@@ -56,7 +56,7 @@ fn the_rules_fire_after_their_full_durations_and_resolve() {
     assert!(passed, "{text}");
 }
 
-/// The alerts that a test looks at before they fire, while they fire and after that.
+/// The alerts that a test checks before they fire, while they fire and after that.
 fn whole(test: &Value) -> BTreeSet<String> {
     let mut fires: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
     for check in test["alert_rule_test"].as_array().unwrap() {

@@ -1,4 +1,4 @@
-//! Mistakes in files and flags, each with its exact answer: where it is, and what was expected.
+//! Mistakes in files and flags, each with its exact answer: the place, and the expected input.
 
 use std::{fs, path::Path};
 
@@ -7,10 +7,10 @@ use foretide::cli::{Cli, Exit};
 
 use super::{failure, run};
 
-/// Files and the answers of `validate`; the beginning of the file says how it is read.
+/// Files and the answers of `validate`; the beginning of the file describes the format.
 const CASES: &str = include_str!("../manifests/bad-input.txt");
 
-/// What a case under `spec` follows.
+/// Manifest above a case under `spec`.
 const HEAD: &str = "\
 apiVersion: autoscaling.crane.io/v1alpha1
 kind: EffectiveHorizontalPodAutoscaler
@@ -19,7 +19,7 @@ spec:
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
 ";
 
-/// A folder of this test, which is empty.
+/// An empty folder for a test.
 fn folder(name: &str) -> std::path::PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _absent = fs::remove_dir_all(&folder).is_err();
@@ -118,7 +118,7 @@ fn a_warning_is_an_error_under_strict() {
     let expected =
         format!("web.yaml:1: error: {remark}\n0 autoscalers valid, 1 error, 0 warnings\n");
     assert_eq!((exit, text), (Exit::Invalid, expected));
-    // As the controller writes it.
+    // Written as the controller writes it.
     let controller = "{apiVersion: v1, kind: X, name: web, uid: u, controller: true}";
     let owned = prediction.replace(
         "{name: web}",
@@ -131,7 +131,7 @@ fn a_warning_is_an_error_under_strict() {
     );
 }
 
-/// Command lines that cannot be parsed, and what is said about them.
+/// Command lines that cannot be parsed, with the messages.
 const FLAGS: [(&str, &str); 14] = [
     (
         "cron next --expr @daily -n -1",
@@ -181,7 +181,7 @@ const FLAGS: [(&str, &str); 14] = [
         "forecast --csv x --ahead 367d",
         "invalid value '367d' for '--ahead <DURATION>': expected between 1m and 366d, got \"367d\"",
     ),
-    // Three times as much, which is drawn of the past, would be more than a duration can hold.
+    // The past is drawn three times as long, which is more than a duration can hold.
     (
         "forecast --csv x --ahead 100000000000000d",
         "invalid value '100000000000000d' for '--ahead <DURATION>': expected between 1m and 366d, got \"100000000000000d\"",

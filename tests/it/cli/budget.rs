@@ -6,7 +6,7 @@ use super::*;
 
 const MINUTES: u32 = 62 * 60;
 
-/// Three days of minutes of a wave with bursts of a size, from a minute on.
+/// Writes three days of minutes of a wave with bursts of a size, from a minute on.
 fn history(name: &str, burst: f64, first: u32) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("budget-{name}.csv"));
     let line = |minute: u32| {
@@ -50,7 +50,7 @@ fn manifests() -> PathBuf {
     path
 }
 
-/// The files, which all tests read.
+/// The files of all tests.
 static FILES: LazyLock<(PathBuf, [PathBuf; 3])> = LazyLock::new(|| {
     let histories = [("bursty", 90.0), ("steady", 0.0), ("own", 45.0)];
     (

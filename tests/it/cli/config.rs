@@ -1,4 +1,4 @@
-//! The configuration file on the command line: `validate`, and what beats what in a process.
+//! The configuration file on the command line: `validate`, and the precedence of its values in a process.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use super::run;
 
 const DOCUMENT: &str = include_str!("../../../docs/configuration.md");
 
-/// A file of this name in the folder of tests.
+/// Writes a file of this name in the folder of tests.
 fn written(name: &str, text: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("config-files");
     fs::create_dir_all(&folder).unwrap();
@@ -82,8 +82,8 @@ fn validate_checks_a_configuration_file() {
     );
 }
 
-/// What the controller says when it exits at once, because the port that it should listen on is not an address of this
-/// machine, or earlier.
+/// The output of the controller, which exits at once, because the port that it should listen on is not an address of
+/// this machine, or earlier.
 fn said(file: &Path, flags: &[&str], environment: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
     command

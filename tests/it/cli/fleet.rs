@@ -82,7 +82,7 @@ fn a_second_assignment_continues_from_the_first() {
     let second = as_json(&line);
     let early = failure(&line.replace("12:15", "11:00"));
     std::fs::remove_file(&path).unwrap();
-    // Munich has four pods placed; what it cannot run of its six goes to the next tier.
+    // Munich has four pods placed; the rest of its six goes to the next tier.
     let expected = [("frankfurt", 6, 16), ("munich", 2, 4), ("cloud-eu", 1, 20)];
     assert_eq!(budgets(&second), expected, "{second:#}");
     assert_eq!(budgets(&first)[1], ("munich", 2, 6));

@@ -1,5 +1,4 @@
-//! Histories from Prometheus, and autoscalers of other kinds: what commands ask a server for, and what they make of its
-//! answers.
+//! Histories from Prometheus, and autoscalers of other kinds: the requests of commands, and the use of the answers.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +19,13 @@ use url::Url;
 use super::matches_snapshot;
 use clap::Parser;
 
-/// 2026-03-06 00:00 UTC, when the histories end.
+/// End of the histories: 2026-03-06 00:00 UTC.
 const NOW: i64 = 1_772_755_200;
-/// How many minutes of history the server holds: three days.
+/// Minutes of history on the server: three days.
 const MINUTES: i64 = 3 * 24 * 60;
 /// The controller's own query for the cpu of Deployment shop/web.
 const CPU_QUERY: &str = r#"sum(rate(container_cpu_usage_seconds_total{namespace="shop",pod=~"^web-[a-z0-9]+-[a-z0-9]{5}$",container!=""}[3m]))"#;
-/// The same for single minutes.
+/// The controller's query of single minutes.
 const CPU_BY_MINUTE: &str = r#"sum(rate(container_cpu_usage_seconds_total{container!="",namespace="shop",pod=~"^web-[a-z0-9]+-[a-z0-9]{5}$"}[1m]))"#;
 const HPA: &str = "tests/it/manifests/hpa.yaml";
 const SCALED_OBJECT: &str = "tests/it/manifests/scaled-object.yaml";
@@ -38,7 +37,7 @@ struct Request {
     form: BTreeMap<String, String>,
 }
 
-/// A server on this machine, and the requests that it got.
+/// A server on this machine, with the requests that it got.
 struct FakeServer {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
@@ -78,7 +77,7 @@ impl FakeServer {
         }
     }
 
-    /// A Prometheus that has one series, whatever the query.
+    /// A Prometheus that answers every query with one series.
     fn prometheus() -> Self {
         Self::new(|request| (200, matrix(request)))
     }
@@ -91,7 +90,7 @@ impl FakeServer {
         self.requests.lock().unwrap().clone()
     }
 
-    /// The distinct queries that it was asked.
+    /// The distinct queries to the server.
     fn queries(&self) -> Vec<String> {
         let requests = self.requests();
         let mut queries: Vec<String> = Vec::new();
@@ -130,7 +129,7 @@ fn matrix(request: &Request) -> String {
     json!({ "status": "success", "data": { "resultType": "matrix", "result": series } }).to_string()
 }
 
-/// A file of this test.
+/// Writes a file of this test.
 fn file(name: &str, text: &str) -> String {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prometheus");
     fs::create_dir_all(&folder).unwrap();
@@ -388,7 +387,7 @@ fn a_history_that_is_too_short_is_an_error_that_says_how_long_it_is() {
     );
 }
 
-/// The paths that a cluster with an HPA and its Deployment answers.
+/// The answers of a cluster with an HPA and its Deployment.
 fn cluster(request: &Request) -> (u16, String) {
     let hpa = json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",

@@ -32,7 +32,7 @@ fn named(name: &str) -> NamedText {
     }
 }
 
-/// The same as [`LINE`].
+/// The experiment of [`LINE`].
 fn experiment() -> Experiment {
     Experiment {
         manifests: vec![named(AUTOSCALER), named(DEPLOYMENT)],
@@ -142,7 +142,7 @@ fn a_page_is_one_file_that_runs_and_loads_nothing() {
             let found = html.replace("http://www.w3.org/2000/svg", "");
             assert!(!found.contains(loads), "{loads} in {line}");
         }
-        // A reader who prints it, or has a dark screen.
+        // Styles for paper and for a dark screen.
         assert!(html.contains("@media print") && html.contains("prefers-color-scheme:dark"));
     }
 }
@@ -284,7 +284,7 @@ fn a_lab_tells_its_progress_and_stops_when_it_is_asked_to() {
     });
     assert!(done.is_ok() && told.is_sorted());
     assert!((told.last().unwrap() - 1.0).abs() < 1e-9, "{told:?}");
-    // In the first run, in that of the baseline, and in the sweep.
+    // Stops in the first run, in that of the baseline, and in the sweep.
     for limit in [0.1, 1.0 / 3.0, 0.6] {
         let stopped = experiment.run(&context(), &mut |fraction| {
             if fraction >= limit - 1e-9 {

@@ -5,7 +5,7 @@ use super::*;
 const HOUR: i64 = 3_600;
 const MEMBERS: [(&str, u32); 3] = [("m1", 3), ("m2", 3), ("m3", 3)];
 
-/// What happens to the hub's clocks between two syncs.
+/// Event of the hub's clocks between two syncs.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Step(i64),
@@ -17,7 +17,7 @@ const EVENTS: [Event; 3] = [Event::Step(HOUR), Event::Step(-HOUR), Event::Pause(
 /// A fleet whose hub has a wall clock that is stepped, while the clocks of the members are right.
 struct Stepped {
     world: World,
-    /// By how much the hub's clock is ahead.
+    /// Seconds by which the hub's clock is ahead.
     ahead: i64,
     second: i64,
 }
@@ -47,7 +47,7 @@ impl Stepped {
         }
     }
 
-    /// A sync, a period after the one before.
+    /// Runs a sync, a period after the previous one.
     async fn sync(&mut self) -> Vec<String> {
         let now = self.world.start + SignedDuration::from_secs(self.second);
         self.second += 15;
@@ -132,7 +132,7 @@ async fn a_scale_up_of_a_fleet_is_neither_early_nor_late_after_a_step_or_a_pause
         }
         let due = match event {
             Event::Step(_) => [[4; 3], [4; 3], [4; 3], [5; 3]],
-            // Its minute passed during the pause.
+            // The minute passed during the pause.
             Event::Pause(_) => [[5; 3], [5; 3], [5; 3], [5; 3]],
         };
         assert_eq!(counts, due, "{event:?}");

@@ -130,7 +130,7 @@ async fn a_sync_that_panicked_is_followed_by_the_ledger_that_it_had_stored() {
     poison(&world, false);
     world.sync(60).await;
     assert_eq!(world.bounds()["m1"].1, 5);
-    // It was not assigned again.
+    // The budget was not assigned again.
     assert_eq!(moved(&ledger(&world)), moved(&stored));
 }
 

@@ -5,7 +5,7 @@ use super::*;
 const SHARES: [(&str, (u64, u64)); 2] = [("m1", (1, 2)), ("m2", (2, 8))];
 
 impl World {
-    /// The Secret of a member is deleted, and the controller has no connection left.
+    /// Deletes the Secret and the connection of a member.
     fn unregister(&self, name: &str) {
         self.members
             .unregistered
@@ -95,7 +95,7 @@ async fn a_cluster_that_is_gone_for_good_leaves_by_a_secret_without_a_kubeconfig
         world.sync(pass * 15).await;
         world.autoscale();
     }
-    // What runs there goes on with its bounds.
+    // The workload there goes on with its bounds.
     assert_eq!(world.bounds(), bounds(&[("m1", (2, 10)), ("m2", (2, 8))]));
     world.unregister("m2");
     world.sync(300).await;

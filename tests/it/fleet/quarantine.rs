@@ -28,7 +28,7 @@ async fn a_change_of_a_member_ends_no_quarantine() {
         // Virtual time in which the loop turns several times.
         tokio::time::sleep(Duration::from_secs(5))
     };
-    // Its first turn asks which hub it is.
+    // The first turn reads the identity of the hub.
     at(0).await;
     at(1).await;
     assert_eq!(world.condition("Ready").1, "InternalError");

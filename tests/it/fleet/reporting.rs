@@ -1,4 +1,4 @@
-//! What a fleet reports to users: the state of each member and its problem, who changed what, and the log records.
+//! Reports of a fleet to users: the state of each member and its problem, the authors of changes, and the log records.
 
 use std::io::Write;
 
@@ -151,7 +151,7 @@ async fn a_member_named_by_the_condition_is_not_ready_in_the_metric() {
         };
         text.lines().find_map(line)
     };
-    // What the connections reported some seconds ago.
+    // Reports of the connections from some seconds ago.
     let publish = |world: &World| {
         let ready = |name| MemberGauges {
             name,

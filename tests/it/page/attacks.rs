@@ -1,5 +1,5 @@
-//! What the page must refuse, or show as text: requests of other sites and other machines, wrong paths and parameters,
-//! tokens of strangers, and names that are scripts.
+//! Requests that the page must refuse, and names that it must show as text: requests of other sites and other machines,
+//! wrong paths and parameters, tokens of strangers, and names that are scripts.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use super::{Answer, answer, demo_page, get, request};
 const EHPA: &str = "/api/v1/autoscalers/effectivehorizontalpodautoscalers";
 const OVERVIEW: &str = "/api/v1/overview";
 
-/// Users by their tokens: `root` may list everything, `shopkeeper` in `shop`; other tokens are of nobody.
+/// Users by their tokens: `root` may list everything, `shopkeeper` in `shop`; other tokens have no user.
 pub(super) struct Reviewer;
 
 impl AccessReviewer for Reviewer {
@@ -44,7 +44,7 @@ impl AccessReviewer for Reviewer {
     }
 }
 
-/// A page that anyone may reach, and bearers of tokens may read.
+/// A page that all machines may reach, and bearers of tokens may read.
 async fn guarded() -> Router {
     let clock = Clock::standing_at(Timestamp::UNIX_EPOCH);
     let site = PageSite::open(demo_page().await, &Clock::system());
@@ -293,7 +293,7 @@ async fn data_need_a_token_that_is_valid_and_files_need_none() {
         assert_eq!(found.status, status, "{authorization:?}");
         assert_eq!(with(&router, "/", &headers).await.status, 200);
     }
-    // A proxy before this one may speak TLS.
+    // A proxy before the page may speak TLS.
     for (origin, status) in [
         ("https://foretide.example", 200),
         ("http://foretide.example", 200),
@@ -310,7 +310,7 @@ async fn data_need_a_token_that_is_valid_and_files_need_none() {
             "{origin}"
         );
     }
-    // What a browser would add by itself.
+    // Headers that a browser would add by itself.
     for path in [OVERVIEW, "/api/v1/stream", "/api/v1/openapi.json"] {
         let found = with(
             &router,

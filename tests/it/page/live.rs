@@ -118,7 +118,7 @@ async fn a_stream_looks_for_changes_at_most_every_two_seconds() {
     let mut stream = response.into_body().into_data_stream();
     let mut told = 0;
     for _ in 0..6 {
-        // A minute of all of them, each in its turn; one of them is watched.
+        // A minute of all autoscalers, each in its turn; one of them is watched.
         for _ in 0..AUTOSCALERS {
             demo.turn().await;
             told += usize::from(next(&mut stream, 0).await.is_some());

@@ -1,4 +1,4 @@
-//! The page over its router: its API against its description, and everything that it must refuse.
+//! The page over its router: its API against its description, and the refusals.
 
 mod attacks;
 mod live;
@@ -24,12 +24,13 @@ use jiff::Timestamp;
 use tokio::sync::OnceCell;
 use tower::ServiceExt as _;
 
-/// How many autoscalers the demo has, without the fleet, and how many of their minutes are played.
+/// Number of autoscalers in the demo, without the fleet.
 const AUTOSCALERS: usize = 11;
+/// Number of their minutes that are played.
 const MINUTES: usize = 10;
 const BODY_MAX: usize = 16 << 20;
 
-/// What came back.
+/// Response of the router.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
@@ -54,7 +55,7 @@ fn context() -> CommandContext {
     }
 }
 
-/// The cluster of the demo, which goes on when it is told to.
+/// The cluster of the demo, which goes on at each turn.
 struct Demo(BoxFuture<'static, ()>);
 
 impl Demo {
@@ -63,7 +64,7 @@ impl Demo {
         (page, Self(simulation.boxed()))
     }
 
-    /// One autoscaler has its turn; the fleet is the last.
+    /// Lets one autoscaler have its turn; the fleet is the last.
     async fn turn(&mut self) {
         assert!(futures::poll!(&mut self.0).is_pending());
     }

@@ -52,7 +52,7 @@ async fn each_path_answers_as_it_is_described() {
         .filter(|(path, _)| !path.starts_with(EXPERIMENTS))
     {
         let responses = &operations["get"]["responses"];
-        // Paths of one autoscaler are asked of each, others once.
+        // Paths of one autoscaler are requested for each, other paths once.
         let asked: Vec<String> = if path.contains('{') {
             rows.iter().map(|row| filled(path, row)).collect()
         } else {
@@ -103,7 +103,7 @@ fn experiment() -> Value {
     })
 }
 
-/// The paths of the Lab with what is described of each.
+/// The paths of the Lab with their descriptions.
 fn of_lab(document: &Value) -> Vec<(&String, &Map<String, Value>)> {
     let paths = document["paths"].as_object().unwrap().iter();
     let of_lab = paths.filter(|(path, _)| path.starts_with(EXPERIMENTS));
@@ -167,7 +167,7 @@ async fn the_lab_answers_as_it_is_described() {
     assert_eq!(begun.status, 201, "{}", begun.text);
     check(&document, &responses["201"], &begun, EXPERIMENTS);
     ended(&router, "1").await;
-    // What forgets it comes last.
+    // The deletion comes last.
     for method in ["get", "delete"] {
         for (path, operations) in of_lab(&document) {
             let Some(operation) = operations.get(method) else {
@@ -218,7 +218,7 @@ async fn ended(router: &Router, id: &str) {
     assert!(events.contains("{\"notes\":"), "{events}");
 }
 
-/// A path with the names of a row; `none` for what it has not.
+/// A path with the names of a row; `none` for names that it lacks.
 fn filled(path: &str, row: &Value) -> String {
     ["resource", "namespace", "name"]
         .iter()

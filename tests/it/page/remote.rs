@@ -71,7 +71,7 @@ impl Host for Process {
     }
 }
 
-/// Serves a router on this machine; returns its port, and what ends it.
+/// Serves a router on this machine; returns its port, and a handle that ends it.
 async fn serve(router: Router) -> (u16, AbortHandle) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -164,7 +164,7 @@ async fn the_token_of_the_kubeconfig_reads_a_page_at_an_address() {
         (&overview["reader"], &overview["lab"]),
         (&json!("root"), &json!(true))
     );
-    // A browser's own headers reach nobody.
+    // A browser's own headers are not passed on.
     let other = request(OVERVIEW).header("authorization", "Bearer shopkeeper");
     let other = answer(&router, other.body(Body::empty()).unwrap()).await;
     assert_eq!(json_of(&other)["reader"], "root");
@@ -195,7 +195,7 @@ async fn the_token_of_the_kubeconfig_reads_a_page_at_an_address() {
     );
 }
 
-/// A file of this test.
+/// Writes a file of this test.
 fn file(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ui-{name}"));
     fs::write(&path, text).unwrap();
@@ -383,15 +383,15 @@ const SET: &str = "foretide-controller-6d";
 const A: &str = "foretide-controller-6d-a";
 const B: &str = "foretide-controller-6d-b";
 
-/// What a fake API server forwards to, and which requests it got.
+/// Ports that a fake API server forwards to, and the requests that it got.
 struct Cluster {
     /// Pods by name, and the port of the process in each.
     pods: Vec<(&'static str, u16)>,
-    /// Who holds the Lease; without a Lease absent, and `forbidden` if nobody may read it.
+    /// Holder of the Lease; absent without a Lease, and `forbidden` if it may not be read.
     lease: Option<&'static str>,
     /// Name and UID of the `ReplicaSet` that the pods are of.
     owner: Option<(&'static str, &'static str)>,
-    /// The status that a `ReplicaSet` is answered with.
+    /// The status of answers about a `ReplicaSet`.
     replica_sets: u16,
     got: Mutex<Vec<String>>,
 }
@@ -582,7 +582,7 @@ async fn a_service_account_reads_with_tokens_that_are_good_for_the_page_alone() 
     );
 }
 
-/// A fake API server with these pods, whose Lease names one of them, and the page as its reader gets it.
+/// A fake API server with these pods, whose Lease names one of them, and the page for its reader.
 async fn page_in(name: &str, cluster: Cluster) -> (Arc<Cluster>, Router) {
     let (cluster, server) = cluster.serve().await;
     let file = kubeconfig(name, server, &json!({ "token": "root" }));
@@ -666,7 +666,7 @@ async fn a_pod_that_is_not_of_the_deployment_gets_no_token() {
         );
         assert_eq!(cluster.got(), [] as [&str; 0], "{name}");
     }
-    // Who may not read ReplicaSets believes what the pod says.
+    // Without the right to read ReplicaSets, the owner that the pod states is believed.
     let cluster = Cluster {
         pods: vec![(A, port)],
         lease: Some(A),

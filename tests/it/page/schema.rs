@@ -1,9 +1,9 @@
-//! Whether a value is as a JSON Schema says, for the keywords that schemars writes. A member that the schema does not name
-//! is a mistake too: what the API answers is described.
+//! Comparison of a value with a JSON Schema, for the keywords that schemars writes. A member that the schema does not
+//! name is a mistake, too: all answers of the API are described.
 
 use serde_json::Value;
 
-/// The first place at which `value` is not as `schema` says; none if there is no such place.
+/// The first place at which `value` does not match `schema`; none if there is no such place.
 pub(super) fn mismatch(document: &Value, schema: &Value, value: &Value) -> Option<String> {
     let checked = Checked { document };
     checked.mismatch(schema, value, "")
@@ -68,7 +68,7 @@ impl Checked<'_> {
                 ));
                 match named.or_else(|| schema.get("additionalProperties")) {
                     Some(schema) => self.mismatch(schema, member, &at),
-                    // A schema without properties is of anything.
+                    // A schema without properties accepts any.
                     None => schema
                         .get("properties")
                         .map(|_| format!("{at} is not described")),

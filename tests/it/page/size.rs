@@ -62,7 +62,7 @@ async fn two_weeks_of_an_autoscaler_are_a_small_answer() {
     assert!((5 * KIB..300 * KIB).contains(&chart), "{chart} B");
 }
 
-/// How many bytes are sent.
+/// Returns the number of sent bytes.
 async fn compressed(router: &Router, path: &str) -> usize {
     let request: Request<Body> = request(path)
         .header("accept-encoding", "gzip")

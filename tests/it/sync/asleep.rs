@@ -1,5 +1,5 @@
-//! Who scaled a workload to zero outlives the controller: what an autoscaler put to sleep wakes, and what a user scaled
-//! to zero stays paused.
+//! The origin of a scale to zero outlives the controller: a workload that an autoscaler put to sleep wakes, and one
+//! that a user scaled to zero stays paused.
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use super::World;
 use crate::fake_cluster::FakeCluster;
 
 const QUEUE: &str = "metrics: [{type: External, external: {metric: {name: queue}, target: {type: AverageValue, averageValue: 5}}}]";
-/// When a queue that has been empty since the start lets the count fall.
+/// Second at which a queue that has been empty since the start lets the count fall.
 const ASLEEP: i64 = 330;
 
-/// A workload of two with a queue of so many messages.
+/// A workload of two with a queue of this many messages.
 fn world(spec: &str, queue: i64) -> World {
     let fake = FakeCluster::default();
     fake.put("web", 2, &format!("maxReplicas: 10, {spec}, {QUEUE}"));
@@ -26,7 +26,7 @@ fn count(world: &World) -> u32 {
     world.fake.state().replicas["web"]
 }
 
-/// Syncs every 15 s until a second, with a restart before each of them or none.
+/// Syncs every 15 s until a second, with or without a restart before each sync.
 async fn run(world: &mut World, from: i64, until: i64, restarts: bool) {
     for second in (from..=until).step_by(15) {
         if restarts {
@@ -123,7 +123,7 @@ async fn an_hpa_that_says_it_scaled_to_zero_leaves_a_workload_that_wakes() {
         let shown = world.fake.status("web").expect_replicas;
         assert_eq!(shown, Some(desired), "{says} {spec}");
         assert_eq!(count(&world), 0, "it is theirs");
-        // Its owner follows the advice and deletes it, while nobody watches.
+        // The owner follows the advice and deletes it, while no controller runs.
         world.fake.state().hpas.remove("theirs");
         run(&mut world, 15, 30, true).await;
         let is_acting = !spec.contains("Preview");

@@ -1,11 +1,11 @@
-//! Changes of the replicas and problems that begin: their events, and what the status keeps of them.
+//! Changes of the replicas and problems that begin: their events, and their record in the status.
 
 use super::*;
 
 const FLOOR: &str =
     "crons: [{name: all-day, start: '0 0 * * *', end: '59 23 * * *', targetReplicas: 8}]";
 
-/// What the status keeps: the counts and the sentence of each change.
+/// The counts and the sentence of each change in the status.
 fn changes(fake: &FakeCluster) -> Vec<(i32, i32, String)> {
     let changes = fake.status("web").changes.unwrap_or_default();
     let changes = changes.into_iter();
@@ -50,7 +50,7 @@ async fn a_successor_keeps_the_changes_and_names_one_that_another_writer_made() 
     world.sync(15).await;
     let before = changes(&world.fake);
     world.restart();
-    // Somebody scales while no controller runs.
+    // A user scales while no controller runs.
     world.fake.state().replicas.insert("web".into(), 9);
     let writes = world.sync(30).await;
     assert!(

@@ -1,4 +1,4 @@
-//! Steps of the wall clock and pauses of the controller: what is remembered ends when its time has passed, and not before.
+//! Steps of the wall clock and pauses of the controller: remembered times end when they have passed, and not before.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const HOUR: i64 = 3_600;
 /// An autoscaler whose controller has a wall clock that is stepped, while the clocks of the cluster are right.
 struct Stepped {
     world: World,
-    /// By how much the clock is ahead.
+    /// Seconds by which the clock is ahead.
     ahead: i64,
 }
 
@@ -28,8 +28,8 @@ impl Stepped {
         clock.set(clock.now() + SignedDuration::from_secs(seconds));
     }
 
-    /// A sync at this second after the start, while the pods together use as much as this many replicas should; returns
-    /// the replicas after it.
+    /// Runs a sync at this second after the start, while the pods together use as much as this many replicas should;
+    /// returns the replicas after it.
     async fn sync(&mut self, second: i64, load: i64) -> u32 {
         let World {
             fake,
@@ -112,6 +112,6 @@ async fn a_cron_window_opens_and_closes_by_the_clock_as_it_is_now() {
     assert_eq!(world.sync(30, 2).await, 9);
     assert_eq!(world.sync(300, 2).await, 9);
     assert_eq!(world.sync(330, 2).await, 2);
-    // And it is not lost.
+    // The window is not lost.
     assert_eq!(world.sync(HOUR, 2).await, 9);
 }

@@ -1,4 +1,4 @@
-//! The forecaster and the syncs together: its queries, what syncs report to it, and the status.
+//! The forecaster and the syncs together: its queries, the reports of syncs to it, and the status.
 
 use foretide::forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey};
 use foretide_api::ports::{
@@ -50,7 +50,7 @@ impl FakePrometheus {
         self.1.lock().unwrap().broken.push(query);
     }
 
-    /// How often a query was asked since the last time.
+    /// Returns the number of times that a query was asked since the last call.
     fn asked_for(&self, query: &str) -> usize {
         let texts = std::mem::take(&mut self.1.lock().unwrap().texts);
         texts.iter().filter(|text| ***text == *query).count()
@@ -69,7 +69,7 @@ impl FakePrometheus {
 /// The query of a history with bursts.
 const BURSTS: &str = "bursts";
 
-/// How much of the demand a burst adds: up to twice the demand, in one minute of thirty.
+/// The part of the demand that a burst adds: up to twice the demand, in one minute of thirty.
 fn burst(second: i64) -> f64 {
     let minute = second.div_euclid(60).rem_euclid(1 << 20);
     let noise = minute * minute * 31 % 1009 * 97 % 1009;
@@ -111,10 +111,10 @@ impl HistoryReader for FakePrometheus {
     }
 }
 
-/// The written query, else the name of the target.
+/// Queries by the written text, or by the name of the target.
 #[derive(Clone, Copy, Default)]
 struct ByName {
-    /// Whether its values are means, and the query of minutes is `NAME by minute`.
+    /// The values are means, and the query of minutes is `NAME by minute`.
     of_means: bool,
 }
 
@@ -154,17 +154,17 @@ struct ForecastWorld {
 }
 
 impl ForecastWorld {
-    /// Three pods, predictions as `prediction` says.
+    /// Returns a world of three pods with this prediction.
     fn new(prediction: &str) -> Self {
         Self::with(prediction, ByName::default(), CostLimits::default(), None)
     }
 
-    /// As [`new`](Self::new), with these queries.
+    /// Returns a world like [`new`](Self::new), with these queries.
     fn with_queries(prediction: &str, queries: ByName) -> Self {
         Self::with(prediction, queries, CostLimits::default(), None)
     }
 
-    /// As [`new`](Self::new), with limits on what forecasts cost.
+    /// Returns a world like [`new`](Self::new), with limits on the costs of forecasts.
     fn with_limits(prediction: &str, cost_limits: CostLimits) -> Self {
         Self::with(prediction, ByName::default(), cost_limits, None)
     }
@@ -214,7 +214,7 @@ impl ForecastWorld {
         }
     }
 
-    /// A sync and then a pass of the forecaster.
+    /// Runs a sync and then a pass of the forecaster.
     async fn step(&mut self, second: i64) {
         #[expect(clippy::cast_possible_truncation, reason = "a thousand")]
         let milli = (demand(START + second) * 1000.0).round() as i64;
@@ -223,7 +223,7 @@ impl ForecastWorld {
         self.pass().await;
     }
 
-    /// A pass of the forecaster, until what it has published is written.
+    /// Runs a pass of the forecaster, until its results are written.
     async fn pass(&mut self) {
         self.forecaster.pass().await;
         self.forecaster.delivered().await;

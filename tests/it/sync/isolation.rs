@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{CPU, World};
 use crate::fake_cluster::{FakeCluster, run_to};
 
-/// How long a test waits for what it expects, in virtual time.
+/// Time limit of a test for an expected event, in virtual time.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// A controller that runs, under a clock that the test sets; needs paused time.
@@ -36,7 +36,7 @@ impl Running {
         Self { fake, clock, start }
     }
 
-    /// One whose metrics and page the test reads.
+    /// Starts a controller whose metrics and page the test reads.
     fn observed(fake: FakeCluster) -> (Self, Shared) {
         let mut world = World::new(fake);
         let shared = Shared {
@@ -55,7 +55,7 @@ impl Running {
         run_to(&self.clock, now);
     }
 
-    /// Waits until something was written.
+    /// Waits until an object was written.
     async fn written(&self, write: &str) {
         self.written_within(LIMIT, write).await;
     }
@@ -139,7 +139,7 @@ async fn reports_that_hang_delay_no_decision_and_the_last_status_wins() {
         }
     };
     assert!(tokio::time::timeout(LIMIT, last).await.is_ok());
-    // The one that was being written, and the last of those that waited.
+    // The status that was being written, and the last of those that waited.
     assert_eq!(world.count("status web"), 2);
     assert_eq!(world.count("event web Scaled"), 4);
 }
@@ -158,7 +158,7 @@ async fn reports_that_hang_in_one_namespace_delay_those_of_no_other() {
     for name in &stuck {
         world.written(&format!("scale {name} 3")).await;
     }
-    // Those of the one namespace wait or hang now.
+    // Statuses of the one namespace wait or hang now.
     world.fake.edit("web", |ehpa| {
         ehpa.spec.crons.as_mut().unwrap()[0].target_replicas = Some(5);
     });
@@ -183,7 +183,7 @@ async fn a_panic_quarantines_its_object_and_no_other() {
         world.fake.ready("bad"),
         ("False".to_owned(), "InternalError".to_owned())
     );
-    // It waits for half a minute, not for its regular time.
+    // The object waits for half a minute, not for its regular time.
     world.fake.state().poison.clear();
     world.fake.state().replicas.insert("web".into(), 2);
     world.fake.writes();
@@ -202,7 +202,7 @@ async fn after_a_pause_watches_deliver_before_anything_is_decided() {
     world.written("status web").await;
     world.at(600);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // What a watch delivers now is what is decided from.
+    // Decisions are made from the present deliveries of the watches.
     world.fake.state().replicas.insert("web".into(), 1);
     let calls = world.fake.state().calls;
     world
@@ -273,7 +273,7 @@ async fn an_object_created_again_under_its_name_keeps_its_series_and_its_page() 
     tokio::time::sleep(LIMIT).await;
     world.at(22);
     tokio::time::sleep(LIMIT).await;
-    // Another sync would bring back what was forgotten.
+    // Another sync would bring back the forgotten series.
     world.fake.state().metrics_hang = true;
     world.at(40);
     tokio::time::sleep(Duration::from_secs(1)).await;

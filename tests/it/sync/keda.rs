@@ -1,4 +1,4 @@
-//! A target that a `ScaledObject` of KEDA scales: a conflict without a trigger of ours, and none with it.
+//! A target that a `ScaledObject` of KEDA scales: a conflict without a trigger of Foretide, and none with it.
 
 use foretide_api::ports::KedaPause;
 use foretide_api::published::{
@@ -202,7 +202,7 @@ async fn a_scaled_object_of_another_target_keeps_no_status_up_to_date() {
     assert!(matches!(stale, Err(Unpublished::Stale { .. })), "{stale:?}");
 }
 
-/// KEDA pauses: it deletes its HPA.
+/// Pauses as KEDA does, which deletes its HPA.
 fn pause(fake: &FakeCluster) {
     let mut state = fake.state();
     state.hpas.remove("keda-hpa-web");
@@ -213,7 +213,7 @@ fn pause(fake: &FakeCluster) {
 }
 
 impl World {
-    /// What one sync writes besides statuses and events.
+    /// Returns the writes of one sync besides statuses and events.
     async fn acts(&mut self, second: i64) -> Vec<String> {
         let mut acts = self.sync(second).await;
         acts.retain(|write| !write.starts_with("status") && !write.starts_with("event"));
@@ -284,7 +284,7 @@ async fn where_a_pause_cannot_be_seen_the_objects_that_keda_scales_say_so() {
         world.sync(second).await;
         assert!(says(), "{trigger}");
     }
-    // Paused, or gone: nobody knows. A restart does not forget that KEDA scaled the target.
+    // Paused and deleted look the same. A restart does not forget that KEDA scaled the target.
     fake.state().hpas.remove("keda-hpa-web");
     world.sync(45).await;
     world.restart();

@@ -1,4 +1,4 @@
-//! Mode Metric: what the child reads, how the modes are switched, and how often the status is written.
+//! Mode Metric: the metrics of the child, changes of the mode, and the pace of the writes of the status.
 
 use foretide_api::published::Published;
 use foretide_crds::{Mode, ScaleStrategy};
@@ -27,7 +27,7 @@ impl MetricWorld {
         Self { world, forecasts }
     }
 
-    /// From now on the forecast of the whole workload is this many cores; without a number there is none.
+    /// Sets the forecast of the whole workload to this many cores from now on; without a number there is none.
     fn predict(&self, cores: Option<f64>) {
         predict(&self.forecasts, self.world.start, cores);
     }
@@ -113,7 +113,7 @@ async fn a_switch_of_the_mode_changes_the_child_in_place() {
     world.sync(0).await;
     let uid = |world: &MetricWorld| world.world.fake.state().hpas["ehpa-web"].uid.clone();
     let first = uid(&world);
-    // Three run, so the child reaches nine only by its minimum.
+    // Three replicas run, so the child reaches nine only by its minimum.
     assert_eq!(world.child(), (json!(9), vec![]));
     world.set_mode(Some(Mode::Metric));
     let writes = world.sync(15).await;
@@ -150,11 +150,11 @@ async fn a_child_that_cannot_read_our_metrics_is_not_active() {
         (json!([cpu, unread, read]), None, vec![forecast]),
         (json!([cpu, unread, {}]), None, vec![forecast, cron]),
         (json!([cpu, read, unread]), Some(1), vec![cron]),
-        // Of an earlier spec.
+        // A child of an earlier spec.
         (json!([cpu, read, unread]), Some(0), vec![]),
         (json!([cpu, unread]), None, vec![]),
         (Value::Null, None, vec![]),
-        // Not ours.
+        // A foreign HPA.
         (json!([unread, read, read]), None, vec![]),
     ] {
         let mut world = MetricWorld::new(&format!("mode: Metric, {CRON}"));
@@ -193,7 +193,7 @@ async fn a_child_that_cannot_read_our_metrics_is_not_active() {
     }
 }
 
-/// Seconds at which the status was written, while the forecast is what `cores` says.
+/// Seconds at which the status was written, while the forecast is that of `cores`.
 async fn status_writes(spec: &str, cores: impl Fn(i64) -> f64) -> Vec<i64> {
     let mut world = MetricWorld::new(spec);
     let mut written = Vec::new();
@@ -234,7 +234,7 @@ async fn a_status_that_others_read_is_written_by_its_third_digit_and_every_five_
             status_writes("mode: Metric, scaleStrategy: Preview", steady).await,
             vec![0, 300, 600, 900],
         ),
-        // Nobody reads the status of others.
+        // No other process reads the status of other modes.
         (
             "Delegated",
             status_writes("mode: Delegated", third).await,
@@ -272,7 +272,7 @@ async fn what_is_published_is_never_old_while_the_controller_runs() {
         world.sync(second).await;
         assert!(world.published(second + 14).is_some(), "second {second}");
     }
-    // It ends with the controller.
+    // The value ends with the controller.
     assert!(world.published(3600 + 600).is_some());
     assert_eq!(world.published(3600 + 960), None);
 }

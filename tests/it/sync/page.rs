@@ -1,4 +1,4 @@
-//! What the page shows of an autoscaler is what a sync reported of it.
+//! The page of an autoscaler shows the reports of its syncs.
 
 use foretide::{
     controller::Shared,
@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Arc, CPU, World, predict};
 use crate::fake_cluster::FakeCluster;
 
-/// A host whose time is this.
+/// A host with this time.
 #[derive(Debug)]
 struct At(Timestamp);
 

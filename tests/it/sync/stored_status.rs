@@ -1,12 +1,12 @@
-//! What a sync reads from a stored status never panics and scales nothing down, whatever the status contains. Runs as a
-//! test here, and under a fuzzer with `cargo bolero test`.
+//! Reading a stored status never panics and scales nothing down, no matter what the status contains. Runs as a test
+//! here, and under a fuzzer with `cargo bolero test`.
 
 use serde_json::Value;
 
 use super::{CPU, World};
 use crate::{fake_cluster::FakeCluster, fuzz::alter};
 
-/// Six replicas at their target, from this second on, after a restart of the controller that left this status.
+/// Syncs six replicas at their target, from this second on, after a restart of the controller that left this status.
 async fn sync_after(status: Option<Value>, start: i64) -> Value {
     let fake = FakeCluster::default();
     let cron = "crons: [{name: peak, start: '0 9 * * *', end: '0 18 * * *', targetReplicas: 4}]";

@@ -46,12 +46,12 @@ impl Component {
         }
     }
 
-    /// Whether it is a part of a cluster.
+    /// Returns whether the program is a part of a cluster.
     pub(crate) const fn in_cluster(self) -> bool {
         !matches!(self, Self::Prometheus | Self::Promtool)
     }
 
-    /// Whether it is a subcommand of the one `controlplane` program.
+    /// Returns whether the program is a subcommand of the one `controlplane` program.
     const fn in_control_plane(self) -> bool {
         matches!(
             self,
@@ -118,7 +118,7 @@ const HELM_3: GoModule = GoModule {
     what: "Helm 3",
     folder: "go/helm-3",
     packages: &["helm.sh/helm/v3/cmd/helm"],
-    // As its own build does, so that it renders for the Kubernetes of its libraries.
+    // The same as in its own build, so that it renders for the Kubernetes of its libraries.
     tags: "",
     ldflags: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0 \
               -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
@@ -200,7 +200,7 @@ fn given(assets: Option<&Path>, component: Component) -> Option<PathBuf> {
         .filter(|program| program.is_file())
 }
 
-/// What a user of clusters types: `kubectl` and `helm`.
+/// The programs that a user of clusters types: `kubectl` and `helm`.
 #[derive(Debug, Clone)]
 pub struct Clients {
     folder: PathBuf,
@@ -216,7 +216,7 @@ impl Clients {
         Ok(Self { folder })
     }
 
-    /// The same for the `helm` of version 3, which is alone in its folder.
+    /// Makes sure that the `helm` of version 3 exists, which is alone in its folder.
     ///
     /// # Errors
     /// As [`Binaries::ensure`].

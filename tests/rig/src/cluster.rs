@@ -31,9 +31,9 @@ use crate::{
 const READY: Duration = Duration::from_mins(3);
 /// The most attempts to start a cluster of which a part exits during the start.
 const STARTS: u32 = 3;
-/// After how long a request without an answer is sent again.
+/// Time after which a request without an answer is sent again.
 const ANSWER: Duration = Duration::from_secs(5);
-/// A start takes all that a core can do for some seconds; beside many others, none would be in time.
+/// A start takes a whole core for some seconds; without a limit, none of many would be in time.
 static STARTING: LazyLock<Semaphore> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism();
     Semaphore::new(cores.map_or(2, NonZero::get))
@@ -88,7 +88,7 @@ impl Cluster {
         }
     }
 
-    /// Starts it once, on new ports.
+    /// Starts the cluster once, on new ports.
     async fn start_once(options: &ClusterOptions, binaries: &Binaries) -> Result<Self> {
         let layout = Layout::new(options)?;
         let client = client_of(&layout.kubeconfig("admin")).await?;
@@ -164,7 +164,7 @@ impl Cluster {
     /// Kills a part, as `kill -9` does, and returns when it is gone. Nothing happens when it does
     /// not run.
     pub fn stop(&self, component: Component) {
-        // Its drop kills and waits.
+        // Dropping the child kills it and waits.
         drop(self.processes().remove(&component));
     }
 
@@ -264,7 +264,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until a part answers a request, whatever it answers. Its port is open before it has read its configuration.
+    /// Waits until a part answers a request, with any answer. Its port is open before it has read its configuration.
     async fn wait_for_answer(&self, component: Component) -> Result<()> {
         let port = self.layout.port(component);
         let answers = within(READY, "it answers", || answer_of(port)).await;

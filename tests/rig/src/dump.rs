@@ -1,5 +1,5 @@
-//! The state of a cluster whose test failed: all objects as JSON, and the logs of all components. What cannot be read
-//! is left out.
+//! The state of a cluster whose test failed: all objects as JSON, and the logs of all components. Unreadable parts are
+//! left out.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use kube::{
 
 use crate::{Error, Result, cluster::client_of, place::failures};
 
-/// How long the dump of a failed test may take.
+/// The time for the dump of a failed test.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Copies logs, and no file that holds a key.

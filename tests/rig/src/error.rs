@@ -15,7 +15,7 @@ pub enum Error {
     /// `go build` failed.
     #[error("go could not build {what} in {folder}; its output:\n{output}")]
     Build {
-        /// What was being built.
+        /// Subject of the build.
         what: &'static str,
         /// Folder of the Go module.
         folder: PathBuf,
@@ -27,7 +27,7 @@ pub enum Error {
     File {
         /// The action that failed.
         action: &'static str,
-        /// Its path.
+        /// Path of the file or folder.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -36,7 +36,7 @@ pub enum Error {
     /// A process could not be started.
     #[error("could not start {program}")]
     Spawn {
-        /// Which program.
+        /// Name of the program.
         program: String,
         /// The cause.
         #[source]
@@ -69,9 +69,9 @@ pub enum Error {
     /// A component exited.
     #[error("{component} ended with {status}; its log ends with:\n{log}")]
     Ended {
-        /// Which component.
+        /// Name of the component.
         component: String,
-        /// How it exited.
+        /// Exit status.
         status: ExitStatus,
         /// The last lines of its log.
         log: String,
@@ -79,9 +79,9 @@ pub enum Error {
     /// A component never answered.
     #[error("{component} is not ready: {reason}; its log ends with:\n{log}")]
     NotReady {
-        /// Which component.
+        /// Name of the component.
         component: String,
-        /// Why it counts as not ready.
+        /// Reason for which the component counts as not ready.
         reason: String,
         /// The last lines of its log.
         log: String,
@@ -134,13 +134,13 @@ pub enum Error {
         path: PathBuf,
         /// One-based line.
         line: usize,
-        /// Its text.
+        /// Text of the line.
         found: String,
     },
     /// An audit line or a document of a component is not the expected JSON.
     #[error("{what} is not the JSON it should be")]
     Json {
-        /// Which document.
+        /// Name of the document.
         what: String,
         /// The cause.
         #[source]

@@ -1,5 +1,5 @@
-//! Programs built from pinned Go modules on first use. One process builds, the others wait for it; what is there is
-//! used as it is. Nothing but Go modules is downloaded, through the ordinary `go` client, each checked by `go.sum`.
+//! Programs built from pinned Go modules on first use. One process builds, the others wait for it; existing programs
+//! are used as they are. Only Go modules are downloaded, through the ordinary `go` client, each checked by `go.sum`.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
     place::{programs, say},
 };
 
-/// A Go module of the rig: the folder with its `go.mod`, and what is built from it.
+/// A Go module of the rig: the folder with its `go.mod`, and the programs that are built from it.
 #[derive(Debug)]
 pub(crate) struct GoModule {
     pub(crate) what: &'static str,
@@ -53,7 +53,7 @@ impl GoModule {
             ));
             lock_file.lock().map_err(Error::file("lock", &lock))?;
         }
-        // Another process may have built it while we waited. The lock is released with its file.
+        // Another process may have built it during the wait. The lock is released with its file.
         if !finished.is_dir() {
             self.build(&finished)?;
         }
@@ -167,7 +167,7 @@ fn go_files(folder: &Path) -> Result<Vec<PathBuf>> {
 /// The folder of a module that `go/definitions/go.mod` pins, downloaded when needed.
 ///
 /// # Errors
-/// [`Error::NoGo`], and [`Error::Build`] with what `go` printed.
+/// [`Error::NoGo`], and [`Error::Build`] with the output of `go`.
 pub(crate) fn downloaded(module: &str) -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("go/definitions");
     let output = Command::new("go")

@@ -74,7 +74,7 @@ impl History {
         self.cpu_counter(labels(container_labels(container)), span, cores)
     }
 
-    /// The same with a label `cluster`, as a Prometheus has it that several clusters write to.
+    /// Adds the same series with a label `cluster`, as a Prometheus has it that several clusters write to.
     #[must_use]
     pub fn cpu_usage_in(
         self,
@@ -110,7 +110,7 @@ impl History {
         )
     }
 
-    /// Whether it has no series.
+    /// Returns whether there is no series.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.families.is_empty()
@@ -188,7 +188,7 @@ fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> BTreeMap<S
         .collect()
 }
 
-/// Writing to a String cannot fail.
+/// Writes a line; writing to a String cannot fail.
 fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     if text.write_fmt(content).is_ok() {
         text.push('\n');

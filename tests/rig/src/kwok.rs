@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The annotation of a pod that says what each of its containers uses of CPU, as a Kubernetes
-/// quantity (`170m`); without it 1m. Set it in a pod template, on a pod, or with
-/// [`Cluster::share_cpu`](crate::Cluster::share_cpu).
+/// The annotation of a pod with the CPU usage of each of its containers, as a Kubernetes quantity (`170m`); without it
+/// 1m. Set it in a pod template, on a pod, or with [`Cluster::share_cpu`](crate::Cluster::share_cpu).
 pub const CPU_ANNOTATION: &str = "rig/cpu";
 
 /// The path of the resource metrics of a node, with the placeholders of its annotation.

@@ -238,7 +238,7 @@ impl Layout {
         ]
     }
 
-    /// Its resolution must be longer than its time limit for a kubelet, and at least 10 s.
+    /// The flags of metrics-server. Its resolution must be longer than its time limit for a kubelet, and at least 10 s.
     fn metrics_server(&self) -> Vec<String> {
         let kubeconfig = self.kubeconfig("metrics-server").display().to_string();
         let mut flags = three_kubeconfigs(&kubeconfig);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{Cluster, Error, Result, go_module::downloaded, wait::within};
 
-/// How long the API of a new custom resource may take to be served.
+/// The time until the API of a new custom resource is served.
 const SERVED: Duration = Duration::from_mins(3);
 
 impl Cluster {

@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::Component;
 
-/// What to start, and how it behaves. The default is a quick small cluster: two nodes of 16 cores,
-/// pods ready at once, the HPA controller every two seconds, no metrics-server.
+/// The components of a cluster, and their behavior. The default is a quick small cluster: two nodes of 16 cores, pods
+/// ready at once, the HPA controller every two seconds, no metrics-server.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
     /// A name for folders and messages.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::Result;
 
-/// A certificate authority, and what it signs.
+/// A certificate authority, which signs certificates.
 #[derive(Debug)]
 pub struct Pki {
     issuer: Issuer<'static, KeyPair>,
@@ -22,7 +22,7 @@ pub struct Pki {
 pub struct Identity {
     /// The certificate.
     pub certificate: String,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: String,
 }
 
@@ -57,7 +57,7 @@ impl Pki {
         })
     }
 
-    /// Its certificate, which whoever trusts it needs.
+    /// Certificate of the authority, for everyone who trusts it.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
@@ -71,7 +71,7 @@ impl Pki {
         self.sign(&server(name)?)
     }
 
-    /// As [`Pki::server`], valid for these days only.
+    /// A server like that of [`Pki::server`], with a certificate that is valid for these days only.
     ///
     /// # Errors
     /// As those of rcgen.
@@ -87,7 +87,7 @@ impl Pki {
         self.sign(&client(user, group)?)
     }
 
-    /// As [`Pki::client`], valid for these days only.
+    /// A client like that of [`Pki::client`], with a certificate that is valid for these days only.
     ///
     /// # Errors
     /// As those of rcgen.

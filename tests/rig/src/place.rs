@@ -43,7 +43,7 @@ pub(crate) fn root() -> PathBuf {
         .join("rig")
 }
 
-/// Where built programs are kept, for every checkout of this user: `foretide-rig` in the folder of caches
+/// The folder of built programs, for every checkout of this user: `foretide-rig` in the folder of caches
 /// (`$XDG_CACHE_HOME`, or `~/.cache`). Without a home they are in [`root`].
 pub(crate) fn programs() -> PathBuf {
     let of_user = || Some(PathBuf::from(environment("HOME")?).join(".cache"));
@@ -53,8 +53,8 @@ pub(crate) fn programs() -> PathBuf {
     kept.map_or_else(|| root().join("bin"), |kept| kept.join("foretide-rig"))
 }
 
-/// Where a [`Cluster`](crate::Cluster) that is dropped by a panic leaves its objects and logs: one
-/// folder per failure, named after the test.
+/// The folder in which a [`Cluster`](crate::Cluster) that is dropped by a panic leaves its objects and logs: one folder
+/// per failure, named after the test.
 #[must_use]
 pub fn failures() -> PathBuf {
     root().join("failures")
@@ -81,7 +81,7 @@ impl RunFolder {
         Ok(Self { path })
     }
 
-    /// Its path.
+    /// Path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -43,12 +43,12 @@ impl Child {
         self.process.try_wait().ok().flatten()
     }
 
-    /// The last lines of its log.
+    /// The last lines of the child's log.
     pub(crate) fn log_tail(&self) -> String {
         tail(&self.log, 25)
     }
 
-    /// Kills it at once, with SIGKILL.
+    /// Kills the child at once, with SIGKILL.
     pub(crate) fn kill(&mut self) {
         // An error means that it has exited already.
         drop(self.process.kill());
@@ -72,7 +72,7 @@ pub(crate) fn tail(file: &Path, lines: usize) -> String {
         .join("\n")
 }
 
-/// The same command, run so that the kernel kills it when we end.
+/// The command, run so that the kernel kills it when this process ends.
 fn killed_with_parent(command: &Command) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
         let probe = Command::new("setpriv")
@@ -153,7 +153,7 @@ pub fn free_port() -> Result<u16> {
     Err(Error::NoPort { first, last })
 }
 
-/// Whether this port of 127.0.0.1 has no listener.
+/// Returns whether this port of 127.0.0.1 has no listener.
 pub(crate) fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()
 }

@@ -18,18 +18,18 @@ use crate::{
     wait::within,
 };
 
-/// Out of order samples are taken, so that a remote writer need not be on time.
+/// Samples out of order are accepted, so that a remote writer need not be on time.
 const CONFIGURATION: &str = "\
 global: {scrape_interval: 15s}
 storage: {tsdb: {out_of_order_time_window: 30m}}
 ";
 
-/// How long it may take to be ready on a busy machine.
+/// The time to be ready on a busy machine.
 const READY: Duration = Duration::from_mins(3);
-/// The most attempts to start one that exits during the start.
+/// The most attempts to start a server that exits during the start.
 const STARTS: u32 = 3;
 
-/// How a Prometheus is protected (its `--web.config.file`).
+/// Protection of a Prometheus (its `--web.config.file`).
 #[derive(Debug)]
 pub struct WebSecurity {
     /// The certificate that it shows.
@@ -38,7 +38,7 @@ pub struct WebSecurity {
     pub ca_pem: String,
     /// A client of that authority, if requests need a client certificate: that of the rig itself.
     pub client: Option<Identity>,
-    /// Whether requests need [`WebSecurity::USER`] and [`WebSecurity::PASSWORD`].
+    /// Requests need [`WebSecurity::USER`] and [`WebSecurity::PASSWORD`].
     pub basic_auth: bool,
 }
 
@@ -58,7 +58,7 @@ impl WebSecurity {
     pub const USER: &str = "foretide";
     /// The password of that user.
     pub const PASSWORD: &str = "open sesame, please";
-    /// The same, as the configuration of Prometheus has it (bcrypt).
+    /// The password in the configuration of Prometheus (bcrypt).
     const PASSWORD_HASH: &str = "$2a$04$tp3Pr7ZU/ZWUP/dkaBeESu9VBucpAZUGQsA0/fP0aTLsluD7Ev2Sm";
 
     /// The configuration file, for files in the same folder.
@@ -78,7 +78,7 @@ impl WebSecurity {
 }
 
 impl Prometheus {
-    /// As [`Prometheus::start`], with TLS and what else `security` says.
+    /// Starts a Prometheus like [`Prometheus::start`], with TLS and the other settings of `security`.
     ///
     /// # Errors
     /// As [`Prometheus::start`].
@@ -147,7 +147,7 @@ impl Prometheus {
         Ok(prometheus)
     }
 
-    /// Starts it for the first time, on another port if its own was taken meanwhile.
+    /// Starts the server for the first time, on another port if its own was taken meanwhile.
     async fn started(mut self) -> Result<Self> {
         let mut left = STARTS;
         loop {
@@ -163,7 +163,7 @@ impl Prometheus {
         }
     }
 
-    /// Its base URL, without a slash at the end; the same after a restart.
+    /// Base URL, without a slash at the end; the same after a restart.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.security.is_some() {
@@ -225,7 +225,7 @@ impl Prometheus {
         }
     }
 
-    /// Its failure, if it has ended.
+    /// Failure of the server, if it has ended.
     fn ended(&self) -> Option<Error> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         let child = child.as_mut()?;

@@ -1,4 +1,5 @@
-//! How long each test with a cluster took: a line when its thread ends. The harness of stable Rust does not say.
+//! Durations of the tests with a cluster: a line when the thread of a test ends. The harness of stable Rust does not
+//! print them.
 
 use std::{cell::OnceCell, thread, time::Instant};
 

@@ -71,7 +71,7 @@ impl TenantProxy {
         Ok(Self { server, shared })
     }
 
-    /// Its base URL.
+    /// Base URL of the proxy.
     #[must_use]
     pub fn url(&self) -> String {
         self.server.url()
@@ -98,7 +98,7 @@ impl Shared {
         StatusCode::from_u16(status).unwrap_or(StatusCode::UNAUTHORIZED)
     }
 
-    /// The base URL for a request, or what the proxy says instead: it quotes what was sent, as bad proxies do.
+    /// The base URL for a request, or the refusal of the proxy: it quotes the request, as bad proxies do.
     fn url_for(&self, headers: &HeaderMap) -> std::result::Result<&str, (StatusCode, String)> {
         let text = |name: &str| {
             let value = headers.get(name).and_then(|value| value.to_str().ok());

@@ -35,7 +35,7 @@ impl TlsServer {
         self.port
     }
 
-    /// Its base URL.
+    /// Base URL of the server.
     pub(crate) fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }

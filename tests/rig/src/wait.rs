@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// The polling interval.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Waits before something is tried again.
+/// Waits before the next attempt.
 pub(crate) async fn pause() {
     tokio::time::sleep(PAUSE).await;
 }

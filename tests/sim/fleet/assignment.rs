@@ -1,4 +1,4 @@
-//! The bounds of each member by every policy, shown by a preview first and then written; and what a preview shows of moves.
+//! The bounds of each member by every policy, shown by a preview first and then written; and moves in a preview.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 6), ("member3", 20
 /// Part of the reason of a member that keeps pods while its share is zero.
 const NO_SHARE: &str = "its share is 0";
 
-/// A policy, and how its formula divides 6 to 25 replicas.
+/// A policy, with its division of 6 to 25 replicas.
 type Case = (Value, Vec<(&'static str, Bounds)>);
 
 fn cases() -> Vec<Case> {
@@ -23,25 +23,25 @@ fn cases() -> Vec<Case> {
         vec![("member1", first), ("member2", second), ("member3", third)]
     };
     vec![
-        // 25 over 1:2:3 is 4.17, 8.33, 12.5: the one left over goes to the heaviest.
+        // 25 over 1:2:3 is 4.17, 8.33, 12.5; the remaining replica goes to the heaviest.
         (
             with_preferences("StaticWeighted", "staticWeight", &weights),
             three([(1, 4), (2, 8), (3, 13)]),
         ),
-        // By capacity, 10:6:20: 6.94, 4.17, 13.89, and two left over for the heaviest. Of 6: 1.67, 1, 3.33.
+        // By capacity, 10:6:20: 6.94, 4.17, 13.89, with two remaining replicas for the heaviest. 6 gives 1.67, 1, 3.33.
         (plain("DynamicWeighted"), three([(1, 7), (1, 4), (4, 14)])),
-        // The highest priority is filled, then the next. An HPA needs a minimum of one.
+        // The highest priority is filled before the next. An HPA needs a minimum of one.
         (
             with_preferences("Prioritized", "priority", &priorities),
             three([(1, 10), (6, 6), (1, 9)]),
         ),
-        // A member without a priority gets nothing; what no member can run goes to the first.
+        // A member without a priority gets nothing; replicas that no member can run go to the first.
         (
             with_preferences("Prioritized", "priority", &two_priorities),
             vec![("member1", (1, 10)), ("member2", (6, 15))],
         ),
         (plain("Duplicated"), three([(6, 25); 3])),
-        // The largest first.
+        // The largest member comes first.
         (
             plain("Aggregated"),
             vec![("member1", (1, 5)), ("member3", (6, 20))],
@@ -49,7 +49,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The bounds in status of members that have a share, without those that only keep their pods until others are ready:
+/// The bounds in status of members that have a share, without members that only keep their pods until others are ready:
 /// in a preview no others become ready.
 fn shown(cluster: &Cluster) -> BTreeMap<String, Bounds> {
     let names = cluster.members.names().into_iter();
@@ -85,7 +85,7 @@ fn second_has(cluster: &mut Cluster, what: &str, reason: &str, wanted: fn(Option
 #[test]
 fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_writes_nothing() {
     let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
-    // No move may happen meanwhile: this checks assignments only.
+    // No moves, because this test checks assignments only.
     let quiet = json!({"cooldownSeconds": 600});
     let more = json!({
         "scaleStrategy": "Preview", "rebalance": quiet, "federatedHPAAssignment": cases()[0].0,
@@ -119,7 +119,7 @@ fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_writes_nothing()
         ["events", "federatedhpas/status"].map(str::to_owned).into()
     );
 
-    // The same with Auto.
+    // With Auto, the same bounds are written.
     cluster.edit_fleet(&json!({"scaleStrategy": "Auto", "rebalance": quiet}));
     for (assignment, expected) in cases() {
         let what = assignment["federatedHPAAssignmentType"].to_string();
@@ -127,7 +127,7 @@ fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_writes_nothing()
         cluster.assigned(120, &what, &expected);
         shows(&mut cluster, &what, &expected);
         assert_eq!(cluster.condition("Assigned"), "True/Assigned");
-        // Counts above the bounds fall, those below rise.
+        // Counts above the bounds fall, and counts below them rise.
         cluster.until_shown(90, "counts within the bounds", &|cluster| {
             expected.iter().all(|(name, (min, max))| {
                 cluster
@@ -139,7 +139,7 @@ fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_writes_nothing()
     an_excluded_member_is_drained_when_others_are_ready(&mut cluster);
 }
 
-/// A floor, a full member, a tainted member and a lost member change what a preview shows.
+/// Shows in a preview the effects of a floor, a full member, a tainted member and a lost member.
 fn a_preview_shows_moves(cluster: &mut Cluster) {
     let elastic = json!([{"targetCluster": {"clusterNames": ["member2"]}, "elastic": true}]);
     cluster.edit_fleet(&json!({
@@ -149,7 +149,7 @@ fn a_preview_shows_moves(cluster: &mut Cluster) {
             "federatedHPAAssignmentType": "DynamicWeighted", "clusterAutoscalingPreference": elastic,
         },
     }));
-    // 25 over 10:25:20, because it is declared elastic. Of 6: 1.09, 2.73, 2.18.
+    // 25 over 10:25:20, because it is declared elastic. 6 gives 1.09, 2.73, 2.18.
     let start = [
         ("member1", (1, 4)),
         ("member2", (3, 12)),
@@ -162,14 +162,14 @@ fn a_preview_shows_moves(cluster: &mut Cluster) {
         ROOMS.iter().map(floor).sum::<u64>() == 11
     });
     cluster.edit_fleet(&json!({"crons": null}));
-    // It runs eight and has nodes for six, so the others would get what it cannot use.
+    // The member runs eight and has nodes for six, so its unused part would go to the others.
     cluster.deploy("member2", 8);
     second_has(cluster, "the full one gives", "Blocked", |max| {
         max == Some(6)
     });
     cluster.deploy("member2", 1);
 
-    // Without the second, because of a taint and because it does not answer; and with it again.
+    // Without the second member, because of a taint and because it does not answer; and with it again.
     let taint = |taint: Value| json!({"annotations": {"foretide.io/taints": taint}});
     cluster.mark("member2", &taint(json!("upgrade:NoExecute")));
     second_has(cluster, "the tainted one has no share", NO_SHARE, |max| {

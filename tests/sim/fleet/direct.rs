@@ -20,10 +20,10 @@ use crate::cluster::{Cluster, PERIOD};
 
 const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 6), ("member3", 20)];
 const API: &str = "external.metrics.k8s.io/v1beta1";
-/// What a queue answers that cannot be read.
+/// A demand that stands for an unreadable queue.
 const SILENT: u64 = u64::MAX;
 
-/// An external metric of the hub: what it answers, in replicas, and how often it was asked.
+/// An external metric of the hub: its value in replicas, and the number of requests for it.
 #[derive(Default)]
 struct Queue {
     replicas: AtomicU64,
@@ -33,7 +33,7 @@ struct Queue {
 // === impl Queue ===
 
 impl Queue {
-    /// Serves it in the hub, instead of the metrics of its world.
+    /// Serves the queue in the hub, instead of the metrics of its world.
     fn serve(cluster: &Cluster) -> Arc<Self> {
         let queue = Arc::new(Self::default());
         let served = Arc::clone(&queue);
@@ -98,7 +98,7 @@ fn a_fleet_metric_is_a_floor_that_the_hub_alone_asks_for() {
     queue.needs(12);
     let more = json!({
         "metrics": [cpu(), jobs()],
-        // Nothing may move between the members.
+        // No moves between the members.
         "rebalance": {"cooldownSeconds": 600}, "federatedHPAAssignment": weighted(),
     });
     cluster.ask_for("StaticWeighted", (3, 25), &more);
@@ -131,7 +131,7 @@ fn a_fleet_metric_is_a_floor_that_the_hub_alone_asks_for() {
     cluster.assigned(0, "as before", &twelve);
     queue.needs(12);
 
-    // Another policy: the highest priority first; a member with a budget has a minimum of one.
+    // By priority, the highest first; a member with a budget has a minimum of one.
     cluster.edit_fleet(&json!({"federatedHPAAssignment": prioritized()}));
     let twelve = [
         ("member1", (5, 10)),
@@ -139,7 +139,7 @@ fn a_fleet_metric_is_a_floor_that_the_hub_alone_asks_for() {
         ("member3", (1, 9)),
     ];
     cluster.assigned(120, "by priority", &twelve);
-    // The queue is empty: each member returns to what its own load needs.
+    // With an empty queue, each member returns to the needs of its own load.
     queue.needs(0);
     let least = [
         ("member1", (1, 10)),
@@ -156,13 +156,13 @@ fn in_direct_mode_all_pods_decide_one_count_and_a_lost_member_keeps_its_own() {
     let queue = Queue::serve(&cluster);
     cluster.deploy_everywhere(1);
     queue.needs(12);
-    // Only the hub can read this: it writes the counts, by every policy.
+    // A metric that only the hub can read: it writes the counts, by every policy.
     let more = json!({"metrics": [jobs()], "federatedHPAAssignment": prioritized()});
     cluster.ask_for("Prioritized", (3, 25), &more);
     cluster.start("pod-0");
     let cases = [
         (prioritized(), [5, 6, 1]),
-        // The largest first.
+        // The largest member first.
         (plain("Aggregated"), [1, 0, 11]),
         (weighted(), [2, 4, 6]),
         // Running replicas stay, and new ones go to the largest capacity.
@@ -193,7 +193,7 @@ fn in_direct_mode_all_pods_decide_one_count_and_a_lost_member_keeps_its_own() {
     let counts = ROOMS.map(|(name, _)| format!("{name}: patch deployments.apps/scale shop/shop"));
     assert_eq!(writes, counts.into());
 
-    // A lost member keeps its replicas, whatever the others need.
+    // A lost member keeps its replicas, independently of the needs of the others.
     cluster.block("member2");
     cluster.until(60, "it is lost", |cluster| {
         cluster.condition("MembersReachable") == "False/Unreachable"
@@ -203,7 +203,7 @@ fn in_direct_mode_all_pods_decide_one_count_and_a_lost_member_keeps_its_own() {
         cluster.runs(180, "beside three", &three([first, 3, third]));
         assert_eq!(cluster.row("member2")["current"], 3);
     }
-    // It returns and counts again, and no member ran fewer than its part meanwhile.
+    // The member returns and counts again, and no member ran fewer replicas than its part meanwhile.
     cluster.unblock("member2");
     cluster.until_shown(120, "four each", &|cluster| {
         let counts = ROOMS.map(|(name, _)| cluster.counts(name).unwrap().0);

@@ -41,7 +41,7 @@ fn a_cron_target_becomes_a_floor_in_each_member_by_every_policy() {
                 ("member3", (1, 9)),
             ],
         ),
-        // The largest first; the other keeps its minimum of one.
+        // The largest member first; the other keeps its minimum of one.
         (
             plain("Aggregated"),
             &[("member1", (1, 5)), ("member3", (11, 20))],

@@ -1,4 +1,4 @@
-//! What holds in a fleet after every second, whatever fails.
+//! Laws of a fleet that hold after every second, no matter what fails.
 //!
 //! | law | meaning |
 //! |---|---|
@@ -36,54 +36,58 @@ use crate::{
     laws::RELISTED,
 };
 
-/// How late a write can arrive: one that the network delays, after one that the sender gave up.
+/// Largest delay of a write: one that the network delays, after one that the sender gave up.
 const LATEST: SignedDuration = SignedDuration::from_secs(15);
-/// How long the load must have been lower before a count follows it.
+/// Time for which the load must have been lower before a count follows it.
 const MEMORY: SignedDuration = SignedDuration::from_secs(60);
 
-/// A member that is cut off for so long is lost, and that was reported.
+/// Time without contact after which a member is lost and reported as such.
 const LOST: SignedDuration = SignedDuration::from_secs(50);
-/// How long it takes at most until an edit is taken up: two syncs, each of which waits for members that do not answer.
+/// The longest time until an edit is taken up: two syncs, each of which waits for members that do not answer.
 const PROMPT: SignedDuration = SignedDuration::from_secs(9);
-/// When what is written because of a deletion has been written where members answer.
+/// Time after a deletion until its writes have arrived where members answer.
 const CLEAN: SignedDuration = SignedDuration::from_secs(100);
-/// For how long a lost member must answer before it has a share again.
+/// Time for which a lost member must answer before it has a share again.
 const COOLDOWN: SignedDuration = SignedDuration::from_secs(30);
-/// How long a deletion takes at most.
+/// The longest time of a deletion.
 const RELEASE: SignedDuration = SignedDuration::from_secs(330);
 
 /// The label of the hub that has made an HPA.
 const OF_HUB: &str = "autoscaling.foretide.io/hub";
 
-/// The laws, with what they remember of the fleet.
+/// The laws, with their memory of the fleet.
 #[derive(Default)]
 pub(super) struct FleetLaws {
-    /// How many requests of each server were looked at, the hub's under its own name.
+    /// Number of checked requests of each server, the hub's under its own name.
     seen: BTreeMap<String, usize>,
     writers: Writers,
-    /// The newest generation of the fleet, and since when it has been there; since when there is none that is not deleted.
+    /// The newest generation of the fleet, with the time of its appearance.
     edited: (u64, Timestamp),
+    /// Time since which no fleet exists that is not being deleted.
     deleted: Option<Timestamp>,
     /// The stored ledgers of the last seconds, the newest last, each with the generation of its object.
     ledgers: Vec<(Timestamp, Ledger)>,
-    /// The ledger that was stored when the hub was restored from a backup, and when that was.
+    /// The ledger that was stored when the hub was restored from a backup, with the time of the restore.
     forgotten: Option<(Timestamp, Ledger)>,
     ready: BTreeMap<String, u64>,
-    /// When shares have changed last, and how many pods were ready then.
+    /// Time of the last change of shares, with the number of ready pods.
     divided: (Timestamp, u64),
-    /// When an HPA of somebody else was there last. Ours ends the pods beyond its maximum that it has added.
+    /// Time at which a foreign HPA was there last. The managed HPA ends the pods beyond its maximum that the foreign
+    /// one added.
     foreign: Option<Timestamp>,
-    /// How many pods became ready of late.
+    /// Numbers of pods that became ready in the last seconds.
     started: VecDeque<(Timestamp, u64)>,
-    /// When something was wrong with each member last, since when it has been cut off, and when it was lost last.
+    /// Time of each member's last trouble.
     troubled: BTreeMap<String, Timestamp>,
+    /// Time since which each member has been cut off.
     cut: BTreeMap<String, Timestamp>,
+    /// Time at which each member was lost last.
     lost: BTreeMap<String, Timestamp>,
-    /// How often each rule gave the reason of a member, by its name.
+    /// Number of times that each rule gave the reason of a member, by the rule's name.
     pub(super) rules: BTreeMap<&'static str, u64>,
 }
 
-/// Who has written what last, in which term of the lease.
+/// The last writer of each object, in the present term of the lease.
 #[derive(Default)]
 struct Writers {
     by_object: BTreeMap<String, (String, u64)>,
@@ -91,15 +95,15 @@ struct Writers {
     term: u64,
 }
 
-/// What the laws must know of the second that is over.
+/// Facts for the laws about the second that is over.
 pub(super) struct Second<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) terms: &'a Terms,
-    /// How many replicas the fleet may run.
+    /// The largest number of replicas that the fleet may run.
     pub(super) most: u64,
-    /// For how many seconds each member has been disturbed; none that is not.
+    /// Seconds for which each member has been disturbed; undisturbed members are absent.
     pub(super) disturbed: &'a BTreeMap<String, u64>,
-    /// Whether some member was disturbed for longer than tolerated since budgets were divided.
+    /// Some member was disturbed for longer than tolerated since budgets were divided.
     pub(super) has_failed: bool,
     /// Members whose Secret is missing, and to which every process has a connection.
     pub(super) connected: &'a BTreeSet<String>,
@@ -108,7 +112,7 @@ pub(super) struct Second<'a> {
 // === impl Second ===
 
 impl Second<'_> {
-    /// Whether some process does not reach a member.
+    /// Returns whether some process does not reach a member.
     fn is_cut_off(&self, member: &str) -> bool {
         let hosts = self.cluster.hosts();
         let mut ways = hosts
@@ -156,7 +160,7 @@ impl Writers {
 // === impl FleetLaws ===
 
 impl FleetLaws {
-    /// Says which law is broken by what happened since the last time.
+    /// Returns the law that is broken by the events since the last check.
     pub(super) fn check(&mut self, second: &Second<'_>) -> Result<(), String> {
         self.note_troubled(second);
         let mut entries = Vec::new();
@@ -172,7 +176,7 @@ impl FleetLaws {
             *seen += new.len();
             entries.extend(new.into_iter().filter(is_ours).map(|entry| (place, entry)));
         }
-        // In the order in which they took effect.
+        // Ordered by the times at which they took effect.
         entries.sort_by_key(|(_, entry)| entry.time);
         for (place, entry) in &entries {
             self.check_write(place, entry, second)?;
@@ -186,7 +190,7 @@ impl FleetLaws {
         self.check_fleet(second)
     }
 
-    /// What becomes of the object itself.
+    /// Checks the end of the object itself.
     fn check_fleet(&mut self, second: &Second<'_>) -> Result<(), String> {
         let now = second.cluster.now();
         let fleet = second.cluster.server.objects(FLEETS).into_iter().next();
@@ -214,7 +218,7 @@ impl FleetLaws {
         if generation != self.edited.0 {
             self.edited = (generation, now);
         }
-        // None before the first one has been taken up.
+        // No generation is known before the first one has been taken up.
         let known = Ledger::of(&fleet).map_or(0, |ledger| ledger.generation);
         let is_due = known > 0 && now.duration_since(self.edited.1) > PROMPT;
         if is_due && known != generation && Self::is_up(second) {
@@ -226,7 +230,7 @@ impl FleetLaws {
         Ok(())
     }
 
-    /// Whether one process runs that has never been stopped.
+    /// Returns whether one process runs that has never been stopped.
     fn is_up(second: &Second<'_>) -> bool {
         let Terms {
             is_calm,
@@ -236,7 +240,7 @@ impl FleetLaws {
         is_calm && !is_suspended && second.cluster.restarts() == 0
     }
 
-    /// Nothing in a member that answers is left of a fleet that is gone.
+    /// Checks that members that answer have no rest of a fleet that is gone.
     fn check_left(&self, second: &Second<'_>) -> Result<(), String> {
         let now = second.cluster.now();
         for name in second.cluster.members.names() {
@@ -279,11 +283,11 @@ impl FleetLaws {
         let is_unknown = ["Unknown", "Failed", "No answer since"]
             .iter()
             .any(|unknown| reason.contains(unknown));
-        // What was seen of it before a suspension is old, and nothing is written by it.
+        // Observations from before a suspension are old, and nothing is written by them.
         let is_old = ["has delivered nothing", "no member can be"]
             .iter()
             .any(|old| reason.contains(old));
-        // Also beside what is said of the fleet as a whole.
+        // Also beside a report about the fleet as a whole.
         let is_silent = ["answer since", "watch event since"]
             .iter()
             .any(|silent| reason.contains(silent));
@@ -296,7 +300,7 @@ impl FleetLaws {
             is_suspended,
             ..
         } = *second.terms;
-        // Only as long as it is cut off: where its Secret returns at the same time, a new connection is made at once.
+        // Only while it is cut off: where its Secret returns at the same time, a new connection is made at once.
         let cut = self.cut.get(name).map(|since| now.duration_since(*since));
         let is_lost = cut.is_some_and(|cut| cut > LOST);
         let is_well = since(&self.troubled) > MEMORY && second.cluster.restarts() == 0;
@@ -349,7 +353,7 @@ impl FleetLaws {
         now: Timestamp,
         second: &Second<'_>,
     ) -> Result<(), String> {
-        // A ledger is stored beside rows that are older.
+        // A ledger may be stored together with rows that are older.
         let decided = fleet["status"]["decision"]["time"].as_str();
         let decided: Option<Timestamp> = decided.and_then(|at| at.parse().ok());
         let is_report = decided.is_some_and(|at| now.duration_since(at) < LATEST);
@@ -375,7 +379,7 @@ impl FleetLaws {
         let Some(ledger) = Ledger::of(fleet) else {
             return Ok(());
         };
-        // Without those that were out of force by then.
+        // Ledgers that were out of force by then do not count.
         let is_old = |(time, _): &(Timestamp, Ledger)| now.duration_since(*time) > LATEST + LATEST;
         let old = self.ledgers.partition_point(is_old);
         self.ledgers.drain(..old.saturating_sub(1));
@@ -418,7 +422,7 @@ impl FleetLaws {
         }
     }
 
-    /// No share moves between two ledgers of one spec, except by the rules about load and capacity.
+    /// Checks that no share moves between two ledgers of one spec, except by the rules about load and capacity.
     fn check_kept(
         &self,
         before: &Ledger,
@@ -426,7 +430,7 @@ impl FleetLaws {
         now: Timestamp,
         second: &Second<'_>,
     ) -> Result<(), String> {
-        // A member that is new gets its share of the others.
+        // A new member gets its share from the others.
         if after
             .members
             .keys()
@@ -438,7 +442,7 @@ impl FleetLaws {
         let waits = all.any(|entry| entry.is_pinned || entry.has_failed);
         for (name, entry) in &before.members {
             let max = after.members.get(name).map_or(0, |entry| entry.max);
-            // With a Secret that cannot be used, it is reached over the connection that there is.
+            // With a Secret that cannot be used, the member is reached over the existing connection.
             let cut = self.cut.get(name).map(|since| now.duration_since(*since));
             let is_away = cut.is_some_and(|cut| cut > LOST);
             let must_stay = second.terms.is_static && !waits || is_away;
@@ -452,7 +456,7 @@ impl FleetLaws {
         Ok(())
     }
 
-    /// The hub goes on from a backup with this fleet, if it has one.
+    /// Notes that the hub goes on from a backup with this fleet, if it has one.
     pub(super) fn restored(&mut self, now: Timestamp, fleet: Option<&Value>) {
         let last = self.ledgers.last();
         self.forgotten = last.map(|(_, ledger)| (now, ledger.clone()));
@@ -462,7 +466,7 @@ impl FleetLaws {
         }
     }
 
-    /// The maximum of an HPA is one that the ledger gave it lately.
+    /// Checks that the maximum of an HPA is one that the ledger gave it lately.
     fn check_intent(&self, member: &str, hpa: &Value, now: Timestamp) -> Result<(), String> {
         let most = hpa["spec"]["maxReplicas"].as_u64().unwrap_or_default();
         if !is_managed(hpa) || self.ledgers.is_empty() {
@@ -471,8 +475,8 @@ impl FleetLaws {
         let (late, newest) = self.ledgers.split_at(self.ledgers.len() - 1);
         let is_within = |(time, _): &&(Timestamp, Ledger), span| now.duration_since(*time) < span;
         let late = late.iter().filter(|stored| is_within(stored, LATEST));
-        // A watch that waits for a version that a restored server does not have is silent at first: until the list is read
-        // again, the copy of the fleet, and with it its ledger, are those of before.
+        // A watch that waits for a version that a restored server does not have is silent at first: until the list is
+        // read again, the copy of the fleet, and with it its ledger, are those from before the restore.
         let forgotten = self.forgotten.iter();
         let forgotten = forgotten.filter(|stored| is_within(stored, RELISTED));
         let given: BTreeSet<u64> = late
@@ -492,7 +496,7 @@ impl FleetLaws {
         let (cluster, now) = (second.cluster, second.cluster.now());
         let ready = cluster.serving();
         let before = std::mem::replace(&mut self.ready, cluster.ready());
-        // Under Duplicated nobody serves for another, and a member that is deselected is drained at once.
+        // Under Duplicated no member serves for another, and a member that is deselected is drained at once.
         let ended = |member: &&String| {
             cluster
                 .counts(member)
@@ -511,11 +515,11 @@ impl FleetLaws {
         self.started.push_back((now, ready.saturating_sub(before)));
         self.started
             .retain(|(at, _)| now.duration_since(*at) < MEMORY);
-        // The usage of pods that have just started is not measured, as upstream has it. In Direct they start while others
-        // are kept for them, so what is measured is less than the load.
+        // The usage of pods that have just started is not measured, as in upstream. In Direct they start while others
+        // are kept for them, so the measured load is too small.
         let started = self.started.iter().filter(|_| second.terms.direct);
         let unmeasured: u64 = started.map(|(_, pods)| pods).sum();
-        // A pod that its member has started meanwhile ends where it is beyond the new share: those stay that were ready.
+        // A pod that its member has started meanwhile ends if it is beyond the new share: pods that were ready stay.
         let (divided, served) = self.divided;
         let had_fewer = ready >= served && now.duration_since(divided) < MEMORY;
         if ready + drained >= before || ready + unmeasured >= needed || has_foreign || had_fewer {
@@ -547,8 +551,8 @@ pub(super) const RULES: [(&str, &[&str]); 12] = [
     ("R12", &["Steady", "Restored"]),
 ];
 
-/// How many pods a load needs at least: those of which each uses less than 56 % of what it requests, because percents are
-/// whole, and up to 55 are within the tolerance of a target of 50.
+/// Returns the smallest number of pods for a load: each uses less than 56 % of its request, because percents are whole,
+/// and up to 55 are within the tolerance of a target of 50.
 pub(super) const fn needed(milli: u64) -> u64 {
     if milli == 0 {
         0
@@ -565,7 +569,7 @@ fn is_managed(hpa: &Value) -> bool {
     hpa["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "foretide"
 }
 
-/// The maxima of members that share one maximum, and what is unassigned, add up to it.
+/// Checks that the maxima of members that share one maximum, and the unassigned rest, add up to it.
 fn check_sums(ledger: &Ledger, fleet: &Value, second: &Second<'_>) -> Result<(), String> {
     let spec = &fleet["spec"];
     let bound = |field: &str| spec[field].as_u64().unwrap_or_default();

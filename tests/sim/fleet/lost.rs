@@ -16,7 +16,7 @@ fn weights() -> Value {
     with_preferences("StaticWeighted", "staticWeight", &equal)
 }
 
-/// Nine replicas over three members, each of which may have eight.
+/// A cluster with nine replicas over three members, each of which may have eight.
 fn settled() -> Cluster {
     let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
     cluster.deploy_everywhere(3);
@@ -75,7 +75,7 @@ fn a_ledger_is_stored_before_a_member_without_a_share_gets_a_smaller_maximum() {
         let is_unknown = |name: &str| cluster.has_reason(name, "Unknown");
         is_unknown("member2") && is_unknown("member3")
     });
-    // What is written to the hub after a member arrives later.
+    // Writes to the hub after one to a member arrive later.
     let slow = Way::Open(Duration::from_millis(300));
     cluster.network().set("pod-0", HUB, slow);
     cluster.edit_fleet(&json!({"clusterAffinity": {"exclude": ["member1"]}}));
@@ -110,11 +110,11 @@ fn a_ledger_is_stored_before_a_member_that_has_a_share_again_gets_another_minimu
     cluster.kill("pod-0");
     cluster.unblock("member1");
     cluster.edit_fleet(&json!({"clusterAffinity": null}));
-    // What is written to the hub after a member arrives later.
+    // Writes to the hub after one to a member arrive later.
     let slow = Way::Open(Duration::from_millis(300));
     cluster.network().set("pod-0", HUB, slow);
     cluster.start("pod-0");
-    // The new one does not know for how long fewer have been enough.
+    // The new process does not know for how long fewer replicas have been enough.
     cluster.until_just(60, "it keeps its replicas", |cluster| {
         bounds(cluster) == (6, 8)
     });
@@ -197,7 +197,7 @@ fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_dividing
         cluster.unblock("member2");
         cluster.capped(400, &format!("{policy}, complete again"), case.full);
 
-        // Tainted: the same, but the member answers and can be drained.
+        // A tainted member also loses its share, but it answers and can be drained.
         let taint = |taint: Value| json!({"annotations": {"foretide.io/taints": taint}});
         cluster.mark("member2", &taint(json!("upgrade:NoExecute")));
         cluster.until_shown(400, &format!("{policy}, tainted and drained"), &|cluster| {

@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 
 const ROOMS: [(&str, u64); 2] = [("member1", 10), ("member2", 10)];
 
-/// Runs for two minutes in which these bounds and counts do not change, nor the fleet's own replicas.
+/// Runs for two minutes in which neither these bounds and counts change, nor the fleet's own replicas.
 fn nothing_moves(
     cluster: &mut Cluster,
     what: &str,
@@ -56,7 +56,7 @@ fn pods_of_a_nonparticipating_cluster_are_neither_counted_replaced_nor_deleted()
         cluster.show()
     );
 
-    // They have metrics, and budgets are divided again.
+    // Once they have metrics, budgets are divided again.
     cluster.serve_metrics("member2", true);
     cluster.run_for(45);
     cluster.edit_fleet(&json!({"maxReplicas": 23}));
@@ -68,7 +68,7 @@ fn pods_of_a_nonparticipating_cluster_are_neither_counted_replaced_nor_deleted()
     );
     assert_eq!(cluster.row("member1")["floor"].as_u64().unwrap_or(0), 0);
 
-    // Its own load still moves it, and back.
+    // The local load still scales it up and down.
     for (load, count) in [(4_600, 5), (600, 2)] {
         cluster.locally(&[("member1", load), ("member2", 2_600)]);
         cluster.runs(
@@ -93,7 +93,7 @@ fn pods_of_a_nonparticipating_cluster_are_neither_counted_replaced_nor_deleted()
         cluster.has_reason("member3", "NoPreference")
     });
     cluster.edit_fleet(&json!({"maxReplicas": 22}));
-    // 22 over room for ten each: the two left over are the first's.
+    // 22 over room for ten each: the two remaining replicas go to the first.
     let bounds = [("member1", (2, 12)), ("member2", (1, 10))];
     let runs = [("member1", 2), ("member2", 0), ("member3", 3)];
     nothing_moves(&mut cluster, "one asleep", &bounds, &runs);

@@ -31,7 +31,7 @@ fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_first(
     cluster.capped(60, "all for the first", &[("member1", 20)]);
     cluster.runs(60, "four in the first", &[("member1", 4)]);
 
-    // More than its nodes can run: after the delay the next one helps, and only that one.
+    // More than its nodes can run: after the delay only the next member helps.
     cluster.evenly(9_000);
     cluster.until_shown(180, "nine, the first full", &|cluster| {
         assert_eq!(

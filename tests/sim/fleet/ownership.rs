@@ -26,7 +26,7 @@ fn by_hand() -> Value {
     })
 }
 
-/// The HPA of another owner, without what only its own controller and the server write.
+/// The HPA of another owner, without the fields that only its own controller and the server write.
 fn foreign(cluster: &Cluster) -> Value {
     let (code, found) =
         cluster
@@ -115,7 +115,7 @@ fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with
             .any(|write| write.starts_with("member2"))
     );
 
-    // It is adopted: the same object continues with its share of our bounds.
+    // The adopted HPA is the same object, and continues with its share of the fleet's bounds.
     cluster.annotate_fleet(&json!({ADOPT: "true"}));
     let thirds = [("member1", 4), ("member2", 4), ("member3", 4)];
     cluster.capped(90, "thirds", &thirds);
@@ -137,7 +137,7 @@ fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with
     cluster.deploy("member3", 1);
     cluster.capped(120, "thirds again", &thirds);
 
-    // The fleet is deleted while a member does not answer: what is left there is deleted when it returns.
+    // The fleet is deleted while a member does not answer: its HPA there is deleted when the member returns.
     cluster.block("member3");
     cluster.until(90, "it does not answer", |cluster| {
         cluster.condition("MembersReachable") == "False/Unreachable"

@@ -5,7 +5,7 @@ use simkube::faults::Plan;
 
 use crate::cluster::Cluster;
 
-/// How often Secrets were asked for, and refused.
+/// Number of refused requests for Secrets.
 fn refused(cluster: &Cluster) -> usize {
     let refused = cluster.server.forbidden().into_iter();
     let of_secrets = refused.filter(|(_, access)| access.resource == "secrets");

@@ -1,5 +1,5 @@
 //! The hub places the workload into the members that have a share, and nowhere else; a preview writes nothing; and a
-//! deletion keeps the workload and, if asked to, the HPAs.
+//! deletion keeps the workload and, on request, the HPAs.
 
 use serde_json::{Value, json};
 use simkube::faults::Plan;
@@ -17,7 +17,7 @@ fn halves(members: [&str; 2]) -> Value {
     )
 }
 
-/// The image that a member's workload runs, if it is there.
+/// The image of a member's workload, if it is there.
 fn image(cluster: &Cluster, member: &str) -> Value {
     let found = deployment(cluster.site(member), SHOP);
     let of = |shop: &Value| shop["spec"]["template"]["spec"]["containers"][0]["image"].clone();
@@ -34,7 +34,7 @@ fn roll_out(cluster: &Cluster, image: &str) {
     assert_eq!(code, 200, "{answer}");
 }
 
-/// What the HPA of a member is, without its status.
+/// UID and spec of the HPA of a member.
 fn stored(cluster: &Cluster, member: &str) -> (Value, Value) {
     let found = cluster.child(member).unwrap();
     (found["metadata"]["uid"].clone(), found["spec"].clone())
@@ -44,7 +44,7 @@ fn stored(cluster: &Cluster, member: &str) -> (Value, Value) {
 fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_it() {
     let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
     cluster.deploy(HUB, 0);
-    // One member has a workload of that name made by hand; a preview shows the result of a placement.
+    // One member has a workload of this name made by hand; a preview shows the result of a placement.
     let mut by_hand = shop(SHOP, 4);
     by_hand["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:0");
     assert_eq!(cluster.site("member2").create(&by_hand).0, 201);
@@ -89,7 +89,7 @@ fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_i
     );
     assert_eq!(cluster.counts(HUB), Some((0, 0)));
 
-    // A new version; then a copy that is deleted by hand is created again.
+    // A new version is rolled out; a copy that is deleted by hand is created again.
     roll_out(&cluster, "app:2");
     cluster.evenly(12_000);
     cluster.until(60, "the new version", |cluster| {
@@ -117,7 +117,7 @@ fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_i
     });
     let others = [("member2", 8), ("member3", 8)];
     cluster.capped(90, "the other halves", &others);
-    // As few as the load needs, so that no minimum is raised.
+    // The exact need of the load, so that no minimum is raised.
     cluster.evenly(5_000);
     cluster.assigned(
         180,
@@ -127,7 +127,8 @@ fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_i
     a_deletion_may_retain_the_hpas(&mut cluster, &others);
 }
 
-/// They have no owner then, and continue to scale; a new fleet leaves them and the workload alone.
+/// Deletes the fleet with `Retain`: its HPAs have no owner afterwards, and continue to scale; a new fleet leaves them
+/// and the workload alone.
 fn a_deletion_may_retain_the_hpas(cluster: &mut Cluster, others: &[(&str, u64)]) {
     cluster.edit_fleet(&json!({"deletionPolicy": "Retain"}));
     cluster.delete_fleet();
@@ -178,7 +179,8 @@ fn a_deletion_may_retain_the_hpas(cluster: &mut Cluster, others: &[(&str, u64)])
             .site(member)
             .ask("kubectl", "DELETE", &path, &Value::Null);
     }
-    // Without them, the fleet has HPAs of its own, which are deleted with it; the workload and its replicas stay.
+    // Without the retained HPAs, the fleet has HPAs of its own, which are deleted with it; the workload and its
+    // replicas stay.
     cluster.capped(90, "our own", others);
     cluster.run_for(60);
     let serving = cluster.serving();

@@ -49,8 +49,8 @@ fn a_saturated_member_receives_maximum_from_a_blocked_and_an_idle_member() {
         cluster.has(&[("member1", 1), ("member2", 3), ("member3", 7)])
     });
 
-    // As few clusters as possible: the second proved to be small, so it has nothing; the third has little until it needs
-    // more.
+    // Aggregated uses as few clusters as possible: the second proved to be small, so it has nothing; the third has
+    // little until it needs more.
     cluster.locally(&[("member1", 1_000), ("member3", 1_000)]);
     cluster.until_shown(120, "all idle", &|cluster| {
         cluster.has(&[("member1", 1), ("member3", 1)])

@@ -7,11 +7,11 @@ use simkube::{faults::Plan, world};
 use super::world::with_preferences;
 use crate::cluster::{Cluster, SHOP};
 
-/// The highest priority first.
+/// Members by priority, the highest first, with their room.
 const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 6), ("member3", 10)];
-/// The replicas of each while nineteen are needed.
+/// Replicas of each member while nineteen are needed.
 const FULL: [(&str, u64); 3] = [("member1", 10), ("member2", 4), ("member3", 5)];
-/// All that the first two can run, and the rest.
+/// The room of the first two, and the rest.
 const MAXIMA: [(&str, u64); 3] = [("member1", 10), ("member2", 6), ("member3", 8)];
 /// Seconds of the scale-down window.
 const WINDOW: u64 = 120;
@@ -34,7 +34,7 @@ fn unmoved(cluster: &mut Cluster, seconds: u64, counts: &[(&str, u64)]) {
     }
 }
 
-/// Lets every pod of the second member start again.
+/// Restarts every pod of the second member.
 fn restart(cluster: &Cluster) {
     let server = cluster.site("member2");
     let condition =
@@ -91,7 +91,7 @@ fn the_lowest_priority_shrinks_only_after_the_window_and_gives_to_members_with_c
         keep(cluster, &FULL[..1]);
         cluster.counts("member2").unwrap().0 <= 2
     });
-    // The rest is undivided.
+    // The remaining maximum is unassigned.
     let status = cluster.fleet_status();
     let divided: u64 = MAXIMA
         .iter()
@@ -116,7 +116,7 @@ fn pods_that_are_not_ready_are_no_surplus() {
     }
     cluster.evenly(18_500);
     cluster.run_for(20);
-    // The second runs four, whatever its own HPA computes from pods that are not ready.
+    // The second runs four, independently of its own HPA's computation from pods that are not ready.
     let mut four = priorities();
     four["clusterAutoscalingPreference"][1]["autoscalingMinThreshold"] = json!(4);
     let more = json!({
@@ -126,7 +126,7 @@ fn pods_that_are_not_ready_are_no_surplus() {
     cluster.start("pod-0");
     cluster.capped(60, "by priority and room", &MAXIMA);
     cluster.run_for(60);
-    // Its users are gone: fifteen are ready, and fifteen are needed.
+    // Without its users, fifteen pods are ready, and fifteen are needed.
     cluster.evenly(14_600);
     for _second in 0..120 {
         restart(&cluster);

@@ -31,11 +31,11 @@ const MEMBERS: [(&str, u64); 3] = [("east", 8), ("north", 6), ("west", 8)];
 const HOSTS: [&str; 2] = ["pod-0", "pod-1"];
 /// Seconds for which a lost member is tolerated under `Reassign`.
 const TOLERATED: u64 = 30;
-/// A member that was disturbed for so long may have failed: lost, tolerated, and some time for what failed before.
+/// Seconds of a disturbance after which a member may have failed: lost, tolerated, and some time for earlier failures.
 const FAILED: u64 = 30 + TOLERATED - 20;
-/// When a suspension has begun and is not over, in seconds.
+/// A second in which a suspension has begun and is not over.
 const NOTED: u64 = 100;
-/// The list of the Secrets of members.
+/// Path of the list of the Secrets of members.
 const SECRETS: &[&str] = &["/namespaces/foretide-system/secrets"];
 /// The kinds of writes after which a process is killed.
 const WRITES: [&str; 6] = [
@@ -47,31 +47,31 @@ const WRITES: [&str; 6] = [
     "member patch deployments",
 ];
 
-/// What a seed decides about its fleet.
+/// Settings of the fleet that a seed decides.
 #[derive(Debug, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is an ingredient of its own"
 )]
 pub(super) struct Terms {
-    /// Whether the replicas elect a leader; else there is one.
+    /// The replicas elect a leader; without an election there is one replica.
     elects: bool,
     assignment: Value,
     pub(super) direct: bool,
     reassign: bool,
     sleeps: bool,
     placed: bool,
-    /// Whether a deletion leaves the HPAs in the members.
+    /// A deletion leaves the HPAs in the members.
     pub(super) retains: bool,
-    /// Whether shares depend on nothing but the spec.
+    /// Shares depend only on the spec.
     pub(super) is_static: bool,
-    /// Whether nothing of the hub fails.
+    /// Nothing of the hub fails.
     pub(super) is_calm: bool,
-    /// Whether it is suspended.
+    /// The hub is suspended.
     pub(super) is_suspended: bool,
 }
 
-/// What a user does, with faults or without.
+/// Action of a user, with faults or without.
 #[derive(Debug, Clone)]
 enum Edit {
     Spec(Value),
@@ -79,27 +79,27 @@ enum Edit {
     Annotation,
     Delete,
     Create,
-    /// A member is to leave, or stays; one whose Secret was deleted joins again.
+    /// A member is to leave (true) or to stay; one whose Secret was deleted joins again.
     Leaves(&'static str, bool),
-    /// The nodes of the first member have no more room, or have it again.
+    /// The nodes of the first member are full (true) or have room again.
     Full(bool),
 }
 
-/// What happens to a member, or to the leader.
+/// Disruption of a member, or of the leader.
 #[derive(Debug, Clone)]
 pub(super) enum Disruption {
     Host(schedule::Disruption),
-    /// It begins, or is over.
+    /// Trouble of a member begins (true) or ends.
     Member(&'static str, Trouble, bool),
-    /// Whoever makes the first write of this kind is killed after it.
+    /// The process that makes the first write of this kind is killed after it.
     Crash(&'static str),
     /// The first host is suspended with its machine, so that connections to these members are lost.
     Suspension(Vec<&'static str>),
-    /// It goes on.
+    /// End of the suspension.
     Resumption,
     /// All processes are killed.
     Succession,
-    /// So are they, and then the Secrets of the members cannot be listed for ever.
+    /// All processes are killed, and the Secrets of the members cannot be listed from then on.
     Unlisted,
 }
 
@@ -110,12 +110,12 @@ pub(super) enum Trouble {
     Slow,
     HalfOpen,
     Restart,
-    /// One of several times that it is cut off for a moment.
+    /// One of several short interruptions.
     Flap,
     NoSecret,
     BadToken,
     Spoiled,
-    /// Somebody changes the maximum of its HPA.
+    /// Somebody changes the maximum of the managed HPA.
     Drift,
     /// Another HPA has the same target.
     Foreign,
@@ -129,7 +129,7 @@ struct FleetScenario {
     cluster: Cluster,
     schedule: Schedule,
     terms: Terms,
-    /// The load of each member, or their sum, which all share.
+    /// The load of each member, or the sum that all share.
     loads: Vec<(u64, [u64; 3])>,
     is_shared: bool,
     edits: Vec<(u64, Edit)>,
@@ -138,31 +138,31 @@ struct FleetScenario {
     /// The fleet as its users want it.
     fleet: Value,
     is_wanted: bool,
-    /// When the workload is created in the members.
+    /// Second in which the workload is created in the members.
     deployed: u64,
     second: u64,
-    /// Since which second it runs fewer than `minReplicas`.
+    /// Second since which the fleet runs fewer than `minReplicas`.
     low: Option<u64>,
-    /// Since which second a member is disturbed.
+    /// Second since which a member is disturbed.
     disturbed: BTreeMap<String, u64>,
-    /// Since which second a member is no longer disturbed.
+    /// Second since which a member is no longer disturbed.
     answers: BTreeMap<String, u64>,
-    /// How often processes had been started when all of them were connected to a member last.
+    /// Number of process starts when all processes were connected to a member last.
     connected: BTreeMap<&'static str, u64>,
-    /// Members of which only the Secret is missing, each with how often a process had been started by then.
+    /// Members of which only the Secret is missing, each with the number of process starts by then.
     secretless: BTreeMap<String, u64>,
     /// The second until which the nodes of the first member count as full.
     full_until: u64,
     is_unlisted: bool,
-    /// Whether some process does not see the hub as it is.
+    /// Some process does not see the hub as it is.
     is_stale: bool,
-    /// How often processes were started again, and in which second the last was.
+    /// Number of restarts, with the second of the last one.
     restarted: (u64, u64),
-    /// Whether a member was disturbed for longer than tolerated since the spec was changed last.
+    /// A member was disturbed for longer than tolerated since the last change of the spec.
     has_failed: bool,
-    /// Whether a member has left, so that shares moved.
+    /// A member has left, so that shares moved.
     has_left: bool,
-    /// The kinds of writes after which somebody is to be killed.
+    /// The kinds of writes after which a process is to be killed.
     armed: Vec<&'static str>,
     crashes: BTreeMap<&'static str, u64>,
 }
@@ -190,7 +190,7 @@ impl Terms {
         let sleeps = dice.below(3) == 0;
         let is_suspended = seed % Disruption::KINDS == Disruption::SUSPENSION;
         Self {
-            // One that is elected would end, and forget what it knows of members.
+            // An elected leader would end, and forget its knowledge of members.
             elects: dice.below(4) > 0 && !is_suspended,
             assignment,
             direct: dice.below(4) == 0,
@@ -229,7 +229,7 @@ impl Terms {
     }
 }
 
-/// Whether nothing of the hub fails in a seed.
+/// Returns whether nothing of the hub fails in a seed.
 fn is_calm(seed: u64) -> bool {
     let alone = [
         Disruption::SUSPENSION,
@@ -239,10 +239,10 @@ fn is_calm(seed: u64) -> bool {
     (seed / 6).is_multiple_of(2) || alone.contains(&(seed % Disruption::KINDS))
 }
 
-/// The seconds until pods are ready in room that has become free: a sync, a write, and their start.
+/// Seconds until pods are ready in room that has become free: a sync, a write, and their start.
 const TAKEN: u64 = 30;
 
-/// What users do to the fleet.
+/// Edits of the fleet by users.
 fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)> {
     let modes = if terms.direct {
         ["Delegated", "Direct"]
@@ -252,8 +252,8 @@ fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)
     if seed % Disruption::KINDS == Disruption::UNLISTED {
         return vec![(10, Edit::Delete)];
     }
-    // Nothing but the suspension has happened when it is over. The annotation makes the hub's own watch deliver something
-    // at once, so that only members are silent.
+    // Nothing but the suspension has happened when it is over. The annotation makes the hub's own watch deliver
+    // something at once, so that only members are silent.
     if terms.is_suspended {
         return vec![(NOTED, Edit::Annotation)];
     }
@@ -293,7 +293,7 @@ fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)
         edits.extend([(at, one), (later, other)]);
     }
     if dice.below(3) == 0 {
-        // Before what was due is looked at, or after it.
+        // Before or after the check of due actions.
         let until = 60 + dice.below(2) * (end + 30);
         edits.extend([
             (20 + dice.below(20), Edit::Full(true)),
@@ -303,7 +303,7 @@ fn edits(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Edit)
     edits
 }
 
-/// What happens to members and processes.
+/// Disruptions of members and processes.
 fn disruptions(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64, Disruption)> {
     // Each kind is the first of some seeds.
     let mut disruptions = Disruption::new(seed, dice, end);
@@ -321,7 +321,7 @@ fn disruptions(seed: u64, terms: &Terms, dice: &mut Dice, end: u64) -> Vec<(u64,
         );
     }
     if !terms.is_calm {
-        // The last one is made only where workloads are placed.
+        // The last kind needs placed workloads.
         let number = usize::try_from(seed + seed / 12).unwrap();
         let kind = WRITES[if terms.placed {
             2 + number % 4
@@ -357,7 +357,7 @@ impl Disruption {
         Trouble::NoSecret,
         Trouble::Foreign,
     ];
-    /// Those of members in the order of [`Trouble`].
+    /// Names of disruptions; those of members in the order of [`Trouble`].
     const NAMES: [&str; 14] = [
         "member cut off",
         "member refused",
@@ -375,22 +375,22 @@ impl Disruption {
         "Secrets are not listed",
     ];
 
-    /// A disruption by its number, and what ends it, in seconds from the start.
+    /// The disruption of a number with its end, in seconds from the start.
     fn new(number: u64, dice: &mut Dice, end: u64) -> Vec<(u64, Self)> {
         let (at, member) = (
             5 + dice.below(end - 10),
             MEMBERS[dice.index(MEMBERS.len())].0,
         );
-        // Shorter or longer than it is tolerated.
+        // Shorter or longer than tolerated.
         let until = (at + 1 + 75 * dice.below(2) + dice.below(30)).min(end);
         let between = |trouble, at, until| {
             [(at, true), (until, false)]
                 .map(|(at, begins)| (at, Self::Member(member, trouble, begins)))
         };
         match number % Self::KINDS {
-            // For longer than a silence is tolerated.
+            // Longer than a tolerated silence.
             Self::SUSPENSION => {
-                // Of a fleet that has members, and over before everything is healed.
+                // The fleet has members by then, and the suspension is over before everything is healed.
                 let at = at.clamp(30, 60);
                 let all = MEMBERS.map(|(name, _)| name).to_vec();
                 let stranded = vec![vec![member], all].swap_remove(dice.index(2));
@@ -608,7 +608,7 @@ impl Scenario for FleetScenario {
         for (_, edit) in self.edits.clone().iter().filter(|(at, _)| *at == second) {
             self.edit(edit);
         }
-        // Once the deletion of another one is over.
+        // Created once the deletion of the previous one is over.
         if self.is_wanted && self.cluster.server.objects(world::FLEETS).is_empty() {
             self.cluster.try_with_fleet("POST", &self.fleet);
         }
@@ -645,7 +645,7 @@ impl Scenario for FleetScenario {
         self.check_minimum()
     }
 
-    /// What was due is done soon after the last fault.
+    /// Checks that due actions are done soon after the last fault.
     fn check_alive(&self) -> Result<(), String> {
         let (ready, most) = (self.cluster.serving(), self.most());
         let needed = needed(self.cluster.load.at(SHOP, self.cluster.now()))
@@ -671,11 +671,12 @@ impl Scenario for FleetScenario {
         counts
     }
 
-    /// The conditions, the shares that follow from the spec alone, and whether as many pods are ready as the load asks for.
+    /// Records the conditions, the shares that follow from the spec alone, and whether enough pods for the load are
+    /// ready.
     fn record(&self) -> Value {
         let status = self.cluster.fleet_status();
         let conditions = status["conditions"].as_array().into_iter().flatten();
-        // Of counts within the tolerance, one may be at a bound.
+        // Among counts within the tolerance, one may be at a bound.
         let conditions: Vec<_> = conditions
             .filter(|one| one["type"] != "ScalingLimited")
             .map(|one| json!([one["type"], one["status"], one["reason"]]))
@@ -683,12 +684,12 @@ impl Scenario for FleetScenario {
         let bounds = self.cluster.bounds();
         let maxima: BTreeMap<_, _> = bounds.iter().map(|(name, (_, max))| (name, max)).collect();
         let shares = if self.terms.retains && !self.is_wanted {
-            // As they were when it was deleted.
+            // The retained shares are those of the deletion, so they are not compared.
             Value::Null
         } else if self.terms.is_static {
             json!(maxima)
         } else {
-            // What R9 takes has no other place (T8).
+            // Replicas that R9 takes have no other place (T8).
             let unassigned = Ledger::of(&json!({"metadata": {"uid": ""}, "status": status}));
             json!(
                 maxima.values().copied().sum::<u64>()
@@ -711,7 +712,7 @@ impl Scenario for FleetScenario {
     }
 
     fn compare(seed: u64, record: &Value, undisturbed: &Value) -> Result<(), String> {
-        // Where members are not known, what a deleted fleet has there is left behind.
+        // Without knowledge of its members, a deleted fleet leaves its objects there.
         if record == undisturbed || seed % Disruption::KINDS == Disruption::UNLISTED {
             return Ok(());
         }
@@ -720,7 +721,8 @@ impl Scenario for FleetScenario {
 }
 
 impl FleetScenario {
-    /// Soon after the last fault, the fleet runs `minReplicas`; later it never runs fewer for longer than a sync.
+    /// Checks that the fleet runs `minReplicas` soon after the last fault, and later never fewer for longer than a
+    /// sync.
     fn check_minimum(&mut self) -> Result<(), String> {
         let fleet = self
             .cluster
@@ -751,11 +753,11 @@ impl FleetScenario {
         Ok(())
     }
 
-    /// How many pods the members can run of those that the fleet asks for; a budget that is static stays where it is.
+    /// Returns the number of wanted pods that the members can run; a static budget stays in its member.
     fn room(&self) -> u64 {
         let preferences = &self.terms.assignment["clusterAutoscalingPreference"];
         match (self.second < self.full_until, self.terms.is_static) {
-            // More moves only when it has been pending for a while.
+            // Further budget moves only when pods have been pending for a while.
             _ if preferences[0]["elastic"] == true => MEMBERS[0].1,
             (false, false) => u64::MAX,
             (false, true) => self.room_within_budgets(preferences),
@@ -764,8 +766,8 @@ impl FleetScenario {
         }
     }
 
-    /// How many pods have room in the members within their budgets, which follow from the spec: what is beyond the room of
-    /// a member moves to no other. Any number, if each member has a budget of the whole.
+    /// Returns the number of pods that have room in the members within their budgets, which follow from the spec: pods
+    /// beyond the room of a member move to no other. Any number, if each member has a budget of the whole.
     fn room_within_budgets(&self, preferences: &Value) -> u64 {
         let weights = MEMBERS.map(|(name, _)| {
             let mut each = preferences.as_array().into_iter().flatten();
@@ -784,7 +786,7 @@ impl FleetScenario {
         most.saturating_sub(beyond.sum())
     }
 
-    /// How many replicas the fleet may run; without a fleet, any number.
+    /// Returns the number of replicas that the fleet may run; without a fleet, any number.
     fn most(&self) -> u64 {
         let all = self.cluster.server.objects(world::FLEETS);
         let max = all
@@ -808,7 +810,7 @@ impl FleetScenario {
                 self.is_wanted = false;
                 self.cluster.try_with_fleet("DELETE", &Value::Null);
             }
-            // What was retained is not managed by another one.
+            // Retained HPAs are not managed by another fleet.
             Edit::Create => self.is_wanted = !self.terms.retains,
             Edit::Leaves(member, is_leaving) => {
                 if !is_leaving && self.second.is_multiple_of(2) {
@@ -816,7 +818,7 @@ impl FleetScenario {
                     self.cluster.join(member, &json!({}));
                 }
                 self.cluster.leave(member, *is_leaving);
-                // Shares move, as when one fails, also after the next edit.
+                // Shares move, as after a failure, also after the next edit.
                 self.has_left = true;
             }
             Edit::Full(is_full) => {
@@ -895,14 +897,14 @@ impl FleetScenario {
         }
     }
 
-    /// Whether something of a member is not as it should be.
+    /// Returns whether the connection or the Secret of a member is disturbed.
     fn is_disturbed(&self, member: &str) -> bool {
         let is_open =
             |host: &String| self.cluster.network().way(host, member) == Way::Open(Duration::ZERO);
         !self.cluster.hosts().iter().all(is_open) || !self.cluster.is_joined(member)
     }
 
-    /// A second in which whoever makes a write of an armed kind is killed.
+    /// Lets a second pass in which the process that makes a write of an armed kind is killed.
     fn second_with_crashes(&mut self) -> Result<(), String> {
         let (armed, crashes) = (&mut self.armed, &mut self.crashes);
         let mut seen = BTreeMap::new();
@@ -935,7 +937,7 @@ impl FleetScenario {
     }
 }
 
-/// No list of the Secrets of members is answered.
+/// Requests that never list the Secrets of members.
 fn unlisted() -> Requests {
     Requests {
         client: String::new(),

@@ -9,14 +9,14 @@ use simkube::{faults::Plan, network::Way};
 use super::world::{FLEETS, child, fleet, plain, shop};
 use crate::cluster::{Cluster, HUB};
 
-/// Fleets that change at once; each has its workload placed by the hub.
+/// Number of fleets that change at once; each has its workload placed by the hub.
 const FLEET_COUNT: usize = 20;
 
 fn name(n: usize) -> String {
     format!("shop-{n}")
 }
 
-/// How many fleets have a ledger.
+/// Returns the number of fleets with a ledger.
 fn ledgers(cluster: &Cluster) -> usize {
     let all = cluster.server.objects(FLEETS);
     all.iter()
@@ -24,7 +24,7 @@ fn ledgers(cluster: &Cluster) -> usize {
         .count()
 }
 
-/// How many HPAs are in the member.
+/// Returns the number of HPAs in the member.
 fn hpas(cluster: &Cluster) -> usize {
     let server = cluster.site("member1");
     (0..FLEET_COUNT)
@@ -40,7 +40,7 @@ fn a_leader_that_is_paused_while_it_writes_ledgers_or_hpas_in_a_member_writes_no
         cluster.until(60, "pod-0 leads", |cluster| cluster.leader() == "pod-0");
         cluster.start("pod-1");
         cluster.run_for(30);
-        // Each write takes its time, and not all are sent at once.
+        // Slow enough that not all writes are sent at once.
         cluster
             .network()
             .set("pod-0", slow, Way::Open(Duration::from_millis(100)));

@@ -1,4 +1,4 @@
-//! Member clusters beside the hub, and fleets over them: what a test does to them, and what it sees.
+//! Member clusters beside the hub, and fleets over them: the actions of tests, and their observations.
 //!
 //! A member is a cluster of its own, with nodes, metrics and an HPA controller, that the replicas of the product reach over
 //! the network by the kubeconfig in its Secret. The load of the shop is shared by the ready pods of all members, or that of
@@ -27,15 +27,15 @@ use crate::{
 
 /// The namespace of the members' Secrets, and in a member that of the hub's account.
 pub(crate) const SYSTEM: &str = "foretide-system";
-/// The user that the hub is in a member.
+/// The user of the hub in a member.
 const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-hub";
 /// The label of the members' Secrets.
 const LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig";
-/// The annotation by which a member leaves.
+/// The annotation that makes a member leave.
 const LEAVING: &str = "foretide.io/leaving";
-/// From a node to readiness.
+/// Time from the assignment of a node to readiness.
 const START_UP: Duration = Duration::from_secs(8);
-/// A member that does not answer for so long is lost.
+/// Time without an answer after which a member is lost.
 pub(crate) const LOST_AFTER: SignedDuration = SignedDuration::from_secs(30);
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 pub(crate) const FLEETS: &str = "federatedhpas.autoscaling.foretide.io";
@@ -48,7 +48,7 @@ pub(crate) struct Member {
     pub(crate) server: SimKube,
     pub(crate) world: World,
     hpas: HpaController,
-    /// How many pods of the shop it has room for.
+    /// Number of pods of the shop that the member has room for.
     pods: u64,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Members {
     sites: Sites,
 }
 
-/// What the stored status of a fleet says about budgets.
+/// Budgets in the stored status of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ledger {
     pub(crate) uid: String,
@@ -75,10 +75,10 @@ pub(crate) struct Ledger {
 pub(crate) struct LedgerEntry {
     pub(crate) has_share: bool,
     pub(crate) has_failed: bool,
-    /// Whether it could not be changed when budgets were divided, and gets its new share when it can.
+    /// The member could not be changed when budgets were divided, and gets its new share when it can.
     pub(crate) is_pinned: bool,
     pub(crate) max: u64,
-    /// The largest count that was written for it.
+    /// The largest count that was written for the member.
     pub(crate) written: u64,
 }
 
@@ -91,7 +91,8 @@ impl Ledger {
         let number = |value: &Value| value.as_u64().unwrap_or_default();
         let members = ledger["members"].as_object()?.iter();
         let entry = |entry: &Value| LedgerEntry {
-            // A candidate, or one that could not be changed; then come those that failed or are drained.
+            // Tenures 0 and 1 are a candidate and a member that could not be changed; later ones have failed or are
+            // drained.
             has_share: number(&entry["tenure"]) < 2,
             is_pinned: number(&entry["tenure"]) == 1,
             has_failed: number(&entry["tenure"]) == 2,
@@ -124,7 +125,7 @@ impl Members {
         self.all.keys().cloned().collect()
     }
 
-    /// What every controller of the members does; `hpas`: the HPA controllers as well.
+    /// Runs all controllers of the members; `hpas`: the HPA controllers as well.
     pub(crate) fn step(&mut self, hpas: bool, now: Timestamp) {
         for member in self.all.values_mut() {
             member.world.step();
@@ -138,7 +139,7 @@ impl Members {
 // === impl Cluster ===
 
 impl Cluster {
-    /// A hub and members that have joined, with room for so many pods of the shop each.
+    /// Creates a hub and members that have joined, with room for this many pods of the shop each.
     pub(crate) fn fleet(seed: u64, plan: simkube::faults::Plan, members: &[(&str, u64)]) -> Self {
         let mut cluster = Self::new(seed, plan);
         for (name, pods) in members {
@@ -148,7 +149,7 @@ impl Cluster {
         cluster
     }
 
-    /// A member with room for so many pods, and with the rights that `foretide members add --place` grants.
+    /// Adds a member with room for this many pods, and with the rights that `foretide members add --place` grants.
     pub(crate) fn add_member(&mut self, name: &str, pods: u64) {
         let number = u32::try_from(self.members.all.len()).unwrap() + 2;
         let server = SimKube::new(number, self.clock());
@@ -190,7 +191,7 @@ impl Cluster {
             .ask("kubectl", "DELETE", &secret_path(member), &Value::Null);
     }
 
-    /// Says in the Secret of a member that it is to leave; or no longer, or it joins again where that has removed it.
+    /// Marks the Secret of a member as leaving, or removes the mark, or joins the member again if its Secret is gone.
     pub(crate) fn leave(&self, member: &str, leaves: bool) {
         let leaving = if leaves { json!("true") } else { Value::Null };
         let metadata = json!({"metadata": {"annotations": {LEAVING: leaving}}});
@@ -217,7 +218,7 @@ impl Cluster {
         );
     }
 
-    /// Whether the Secret of a member is there with the credentials that are valid.
+    /// Returns whether the Secret of a member is there with valid credentials.
     pub(crate) fn is_joined(&self, member: &str) -> bool {
         let secrets = self.server.objects("secrets");
         let found = secrets.iter().find(|one| one["metadata"]["name"] == member);
@@ -225,7 +226,7 @@ impl Cluster {
         found.is_some_and(|found| found["data"] == valid["data"])
     }
 
-    /// Keeps pods from the nodes of a member, or no longer.
+    /// Keeps pods from the nodes of a member, or admits them again.
     pub(crate) fn cordon(&self, member: &str, is_full: bool) {
         let pods = if is_full {
             0
@@ -242,7 +243,7 @@ impl Cluster {
         );
     }
 
-    /// Somebody changes the maximum of the HPA in a member.
+    /// Changes the maximum of the HPA in a member, as an unknown writer does.
     pub(crate) fn drift(&self, member: &str) {
         if let Some(child) = self.child(member) {
             let name = child["metadata"]["name"].as_str().unwrap();
@@ -257,7 +258,7 @@ impl Cluster {
         }
     }
 
-    /// Somebody creates an HPA with the same target in a member, or deletes it.
+    /// Creates an HPA with the same target in a member, as an unknown writer does, or deletes it.
     pub(crate) fn foreign_hpa(&self, member: &str, is_there: bool) {
         let target = json!({"type": "Utilization", "averageUtilization": 50});
         let hpa = json!({
@@ -298,7 +299,7 @@ impl Cluster {
         );
     }
 
-    /// Changes how all hosts reach a member.
+    /// Changes the way of all hosts to a member.
     pub(crate) fn reach_member(&self, member: &str, way: Way) {
         for host in self.hosts() {
             self.network().set(&host, member, way);
@@ -327,7 +328,7 @@ impl Cluster {
         self.hosts().iter().for_each(|host| self.crash(host, 2));
     }
 
-    /// Creates the shop in a member, with so many replicas, or sets them as a user does.
+    /// Creates the shop in a member with this many replicas, or sets them as a user does.
     pub(crate) fn deploy(&self, member: &str, replicas: u64) {
         let server = self.site(member);
         if deployment(server, SHOP).is_some() {
@@ -350,7 +351,7 @@ impl Cluster {
         create(&self.server, &fleet(SHOP, policy, bounds, more));
     }
 
-    /// Does this to the fleet, if it is possible.
+    /// Sends this request about the fleet, which may fail.
     pub(crate) fn try_with_fleet(&self, method: &str, body: &Value) {
         if method == "POST" {
             self.server.create(body);
@@ -373,13 +374,13 @@ impl Cluster {
         self.must("DELETE", &fleet_path(SHOP), &Value::Null);
     }
 
-    /// From now on the pods of all members share a load of so many thousandths of a pod.
+    /// Sets a load of this many thousandths of a pod that the pods of all members share from now on.
     pub(crate) fn evenly(&self, milli: u64) {
         self.locally(&[]);
         self.load.set(SHOP, self.now(), milli * PER_POD / 1_000);
     }
 
-    /// From now on each member has a load of its own, in thousandths of a pod; without an entry none.
+    /// Sets a load of its own for each member, in thousandths of a pod; a member without an entry has none.
     pub(crate) fn locally(&self, loads: &[(&str, u64)]) {
         self.load.set(SHOP, self.now(), 0);
         for name in self.members.names() {
@@ -390,7 +391,7 @@ impl Cluster {
         }
     }
 
-    /// The HPA of the shop in a member, whoever owns it.
+    /// The HPA of the shop in a member, with any owner.
     pub(crate) fn child(&self, member: &str) -> Option<Arc<Value>> {
         child(self.site(member), SHOP)
     }
@@ -413,7 +414,7 @@ impl Cluster {
         self.ready().values().sum()
     }
 
-    /// The same by member.
+    /// The ready pods of the shop by member.
     pub(crate) fn ready(&self) -> BTreeMap<String, u64> {
         let each = self.members.all.iter();
         let ready =
@@ -428,7 +429,7 @@ impl Cluster {
         found.map_or(Value::Null, |found| found["status"].clone())
     }
 
-    /// What the status says of a member.
+    /// The row of a member in the status.
     pub(crate) fn row(&self, member: &str) -> Value {
         let status = self.fleet_status();
         let rows = status["clusters"].as_array().cloned().unwrap_or_default();
@@ -436,7 +437,7 @@ impl Cluster {
         row.unwrap_or_default()
     }
 
-    /// Whether the reason of a member contains this.
+    /// Returns whether the reason of a member contains this text.
     pub(crate) fn has_reason(&self, member: &str, wanted: &str) -> bool {
         let row = self.row(member);
         row["reason"]
@@ -455,13 +456,13 @@ impl Cluster {
         })
     }
 
-    /// Whether an event with this reason was recorded.
+    /// Returns whether an event with this reason was recorded.
     pub(crate) fn has_event(&self, reason: &str) -> bool {
         let events = self.server.objects("events.events.k8s.io");
         events.iter().any(|event| event["reason"] == reason)
     }
 
-    /// Lets a member serve the usage of pods, or not.
+    /// Lets a member serve the usage of pods, or stops it.
     pub(crate) fn serve_metrics(&self, member: &str, serves: bool) {
         let api = "v1beta1.metrics.k8s.io";
         let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{api}");
@@ -481,7 +482,7 @@ impl Cluster {
         }
     }
 
-    /// What replicas of the product have written in the members so far, such as `member1: patch deployments/scale`.
+    /// Writes of the product in the members so far, such as `member1: patch deployments/scale`.
     pub(crate) fn member_writes(&self) -> Vec<String> {
         let mut writes = Vec::new();
         for (name, member) in self.members.iter() {
@@ -494,7 +495,7 @@ impl Cluster {
         writes
     }
 
-    /// What replicas of the product have written in the hub so far, without the lease.
+    /// Writes of the product in the hub so far, without the lease.
     pub(crate) fn hub_writes(&self) -> BTreeSet<String> {
         let entries = self.server.audit().into_iter();
         let ours =
@@ -522,18 +523,18 @@ impl Cluster {
         });
     }
 
-    /// Waits until these members run so many replicas, all of them ready.
+    /// Waits until these members run this many replicas, all of them ready.
     pub(crate) fn runs(&mut self, seconds: u64, what: &str, wanted: &[(&str, u64)]) {
         self.until_shown(seconds, what, &|cluster| cluster.has(wanted));
     }
 
-    /// Whether these members run so many replicas, all of them ready.
+    /// Returns whether these members run this many replicas, all of them ready.
     pub(crate) fn has(&self, wanted: &[(&str, u64)]) -> bool {
         let runs = |(name, count): &(&str, u64)| self.counts(name) == Some((*count, *count));
         wanted.iter().all(runs)
     }
 
-    /// As `until`; a failure shows the fleet.
+    /// Waits like `until`; a failure shows the fleet.
     pub(crate) fn until_shown(&mut self, seconds: u64, what: &str, holds: &dyn Fn(&Self) -> bool) {
         for _second in 0..seconds {
             if holds(self) {
@@ -582,7 +583,7 @@ pub(crate) fn deployment(server: &SimKube, name: &str) -> Option<Arc<Value>> {
         .find(|one| one["metadata"]["name"] == name)
 }
 
-/// The HPA of a workload, whoever owns it.
+/// The HPA of a workload, with any owner.
 pub(crate) fn child(server: &SimKube, target: &str) -> Option<Arc<Value>> {
     let all = server.objects(HPAS).into_iter();
     all.filter(|one| one["metadata"]["namespace"] == SHOP)
@@ -610,7 +611,7 @@ pub(crate) fn counts(server: &SimKube, app: &str) -> Option<(u64, u64)> {
     Some((wanted, ready(server, app)))
 }
 
-/// What the pods of a member use: its part of the load that all share, and its own.
+/// The usage of a member's pods: its part of the shared load, and its own load.
 fn demand(
     load: &Load,
     sites: &Sites,
@@ -632,7 +633,7 @@ fn demand(
     own + shared * ready(server, app) / all.max(1)
 }
 
-/// The name of the load that is a member's own.
+/// The name of a member's own load.
 pub(crate) fn local(member: &str, app: &str) -> String {
     format!("{member}/{app}")
 }
@@ -649,7 +650,7 @@ pub(crate) fn fleet_path(name: &str) -> String {
     format!("/apis/autoscaling.foretide.io/v1alpha1/namespaces/{SHOP}/federatedhpas/{name}")
 }
 
-/// A workload whose pods are to use half of what they request.
+/// A workload whose pods aim at half of their requests.
 pub(crate) fn shop(name: &str, replicas: u64) -> Value {
     let requests = json!({"requests": {"cpu": format!("{}m", 2 * PER_POD)}});
     json!({
@@ -666,14 +667,14 @@ pub(crate) fn shop(name: &str, replicas: u64) -> Value {
     })
 }
 
-/// A fleet: CPU at 50 %, moves within a minute, and these fields of `spec`.
+/// A fleet with CPU at 50 %, moves within a minute, and these fields of `spec`.
 pub(crate) fn fleet(name: &str, policy: &str, (min, max): Bounds, more: &Value) -> Value {
     let target = json!({"type": "Utilization", "averageUtilization": 50});
     let mut spec = json!({
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "minReplicas": min, "maxReplicas": max,
         "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
-        // The load alone determines the rate.
+        // Without other limits, the load alone determines the rate.
         "behavior": {
             "scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 1}]},
             "scaleDown": {"stabilizationWindowSeconds": 30},
@@ -711,7 +712,7 @@ pub(crate) fn window(replicas: u64) -> Value {
     json!([{"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": replicas}])
 }
 
-/// What `foretide members add --place` creates in a member.
+/// Objects that `foretide members add --place` creates in a member.
 fn in_member() -> Vec<Value> {
     let namespace =
         |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -754,7 +755,7 @@ fn secret(member: &str, token: &str, metadata: &Value) -> Value {
     secret
 }
 
-/// A certificate that nobody checks, because connections stay in memory; a kubeconfig must have one.
+/// A certificate that is never checked, because connections stay in memory; a kubeconfig must have one.
 static AUTHORITY: LazyLock<String> = LazyLock::new(|| {
     let signed = rcgen::generate_simple_self_signed([HUB.to_owned()]).unwrap();
     STANDARD.encode(signed.cert.pem())

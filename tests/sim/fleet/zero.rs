@@ -52,12 +52,12 @@ fn unneeded_members_sleep_and_wake_by_policy_and_never_if_duplicated() {
     cluster.deploy_everywhere(1);
     cluster.evenly(5_000);
     let cases = [
-        // The lightest sleep first.
+        // The lightest member sleeps first.
         (
             assignment("StaticWeighted", "staticWeight", [1, 2, 3]),
             "member3",
         ),
-        // Of equal members the last by name: each can run all replicas.
+        // Among equal members the last by name sleeps first: each can run all replicas.
         (
             assignment("DynamicWeighted", "staticWeight", [1, 1, 1]),
             "member1",
@@ -98,7 +98,7 @@ fn unneeded_members_sleep_and_wake_by_policy_and_never_if_duplicated() {
                     .all(|(name, _)| cluster.has(&[(name, u64::from(*name == last))]))
             },
         );
-        // Their HPAs stay.
+        // The HPAs of sleeping members stay.
         assert_eq!(cluster.bounds().len(), 3, "{policy}");
         cluster.evenly(5_000);
         cluster.until_shown(120, &format!("{policy}: all are woken"), &|cluster| {
@@ -144,8 +144,8 @@ fn unused_maximum_goes_by_policy_to_members_with_capacity() {
     );
     assert!(cluster.has_event("Optimized"));
 
-    // The first has nearly all and uses a third of it; the third has little and uses it up. Unused maximum goes to the
-    // member with most capacity besides what it runs: 17 in the third, 14 in the first.
+    // The first has nearly all of the maximum and uses a third of it; the third has little and uses it up. Unused
+    // maximum goes to the member with the most capacity beyond its running replicas: 17 in the third, 14 in the first.
     let aggregated = json!({"federatedHPAAssignmentType": "Aggregated"});
     cluster.edit_fleet(&json!({"minReplicas": 1, "federatedHPAAssignment": aggregated}));
     cluster.locally(&[]);

@@ -1,4 +1,4 @@
-//! What was asked of a server, in order: who, what, and what became of it.
+//! The requests to a server, in order, with their users, objects and results.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     serve::Answer,
 };
 
-/// Who sends a request.
+/// Sender of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Client {
     /// The host, as the network names it.
@@ -22,11 +22,11 @@ pub(crate) struct Client {
 /// One request that was answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// When it took effect.
+    /// Time at which the request took effect.
     pub time: Timestamp,
     /// The host that sent it.
     pub client: String,
-    /// When it was sent.
+    /// Time at which the request was sent.
     pub sent: Timestamp,
     /// The user.
     pub user: String,
@@ -34,7 +34,7 @@ pub struct Entry {
     pub access: Access,
     /// The code of the answer.
     pub code: u16,
-    /// Of a write that took effect, the object as it was answered.
+    /// The object in the answer to a write that took effect.
     pub written: Option<Arc<Value>>,
 }
 

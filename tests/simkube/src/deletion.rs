@@ -32,7 +32,7 @@ impl State {
                 ));
             }
         }
-        // Options in a body are all that counts.
+        // Options in a body replace those of the query.
         let is_dry_run = if options.is_null() {
             call.is_dry_run()
         } else {
@@ -101,7 +101,7 @@ impl State {
         Value::clone(&self.store.put(&collection, &key, object))
     }
 
-    /// Deletes the objects of which every owner is gone, and those of namespaces that are deleted, as the controller
+    /// Deletes the objects whose owners are all gone, and those of namespaces that are deleted, as the controller
     /// manager does; returns whether there were any.
     pub(crate) fn collect_garbage(&mut self, now: Timestamp) -> bool {
         let before = self.store.revision();
@@ -162,7 +162,7 @@ fn key(object: &Value) -> String {
     }
 }
 
-/// How a deletion that took effect is answered.
+/// The answer to a deletion that took effect.
 fn deleted(kind: &Kind, object: &Value) -> Value {
     let metadata = &object["metadata"];
     let mut details =

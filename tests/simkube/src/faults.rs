@@ -1,29 +1,29 @@
-//! Faults of requests: which request of which link has which, as a function of a seed.
+//! Faults of requests on each link, as a function of a seed.
 //!
-//! A fault depends on nothing but the seed, the link and the number of the request on it. So a plan can be run again
-//! without one of its faults, which is how a failure is shrunk.
+//! A fault depends only on the seed, the link and the number of the request on it. So a plan can be run again without
+//! one of its faults, which is how a failure is shrunk.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-/// What happens to a request.
+/// Fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// Refused with this code, without effect: 429, 500, 503 or 504.
     Refused(u16),
     /// Never answered, without effect.
     Hang,
-    /// It takes effect, and is never answered.
+    /// Effective, but never answered.
     LostAnswer,
-    /// It takes effect, and the connection is reset.
+    /// Effective, but the connection is reset.
     Cut,
-    /// It takes effect later.
+    /// Effective with a delay.
     Late(Duration),
-    /// Of a watch: each event is sent later.
+    /// Each event of a watch is sent with a delay.
     WatchLag(Duration),
-    /// Of a watch: it ends without a word after this time.
+    /// A watch ends without a word after this time.
     WatchDropped(Duration),
     /// The server forgets its history before it answers.
     Compaction,
@@ -32,11 +32,11 @@ pub enum Fault {
 /// A request: its link, as `client host`, and its number there.
 pub type RequestId = (String, u64);
 
-/// Which requests have a fault.
+/// The faults of requests by a seed.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     seed: u64,
-    /// Of a thousand requests.
+    /// Faulty requests in a thousand.
     rate: u64,
     without: BTreeSet<RequestId>,
     happened: Vec<(RequestId, Fault)>,
@@ -97,7 +97,7 @@ impl Fault {
 // === impl Plan ===
 
 impl Plan {
-    /// Faults of so many of a thousand requests. The default has none.
+    /// A plan with faults of this many of a thousand requests. The default has none.
     #[must_use]
     pub fn new(seed: u64, rate: u64) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl Plan {
         Self { without, ..self }
     }
 
-    /// No more faults from now on.
+    /// Ends all faults from now on.
     pub fn end(&mut self) {
         self.rate = 0;
     }
@@ -126,7 +126,7 @@ impl Plan {
         &self.happened
     }
 
-    /// How often each kind of fault has happened.
+    /// Returns the number of faults of each kind that have happened.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         let mut counts: BTreeMap<_, _> = Fault::NAMES.map(|name| (name, 0)).into();

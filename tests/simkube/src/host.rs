@@ -7,8 +7,8 @@
 //! servers                └─┘              └─┘
 //! ```
 //!
-//! A host has a runtime of its own, so a host that does not run has no time: what was due meanwhile is due at once when it
-//! goes on, as for a process that was stopped by a signal.
+//! A host has a runtime of its own, so a host that does not run has no time: overdue timers fire at once when it goes
+//! on, as for a process that was stopped by a signal.
 
 use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, task::Poll, time::Duration};
 
@@ -22,11 +22,11 @@ use tokio::{
 
 use crate::{Now, faults::Plan, network::Network, watch::present};
 
-/// How long hosts run before others hear of it, while data is on its way.
+/// Time that hosts run before others hear of it, while data is on its way.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// And while none is.
+/// Time that hosts run before others hear of it, while no data is on its way.
 const LONGEST: Duration = Duration::from_millis(160);
-/// How many tasks a runtime polls in a turn.
+/// Number of tasks that a runtime polls in a turn.
 const TURN: u32 = 7;
 
 /// The hosts, the network between them and the servers, and the time of all.
@@ -38,8 +38,8 @@ pub struct DataCenter<T> {
     turn: Duration,
 }
 
-/// Stops the process that calls this for some time: in the middle of whatever it does, as a signal can. It goes on at
-/// once with a later time, and the others catch up before it runs again; what it has sent arrives then.
+/// Stops the calling process for some time: in the middle of its work, as a signal can. It goes on at once with a later
+/// time, and the other hosts catch up before it runs again; its sent data arrives then.
 pub fn stop_here(span: Duration) {
     let _yielded = advance(span).now_or_never();
 }
@@ -54,12 +54,12 @@ struct Host<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Run {
     Running,
-    /// It is stopped after so many more turns of its runtime, in which no time passes.
+    /// Stopped after this many more turns of its runtime, in which no time passes.
     Stopping(u32),
     Paused,
 }
 
-/// A runtime that has got to some time.
+/// A runtime that has reached some time.
 struct Machine {
     runtime: Runtime,
     /// The instant of its clock at the start of the simulation.
@@ -70,7 +70,7 @@ struct Machine {
 // === impl DataCenter ===
 
 impl<T: Send + 'static> DataCenter<T> {
-    /// Without hosts, at a time, with a network that has these faults.
+    /// A data center without hosts, at a time, with a network that has these faults.
     #[must_use]
     pub fn new(start: Timestamp, plan: Plan) -> Self {
         let servers = Machine::new(Duration::ZERO);
@@ -90,7 +90,7 @@ impl<T: Send + 'static> DataCenter<T> {
         &self.network
     }
 
-    /// The time, also for what runs on the servers.
+    /// The time, as a function for everything that runs on the servers.
     #[must_use]
     pub fn clock(&self) -> Now {
         let (start, origin) = (self.start, self.servers.origin);
@@ -131,7 +131,7 @@ impl<T: Send + 'static> DataCenter<T> {
         with
     }
 
-    /// Does something where the clock of a host runs.
+    /// Runs code where the clock of a host runs.
     pub fn within(&self, host: &str, act: impl FnOnce()) {
         if let Some(host) = self.hosts.get(host) {
             let _context = host.machine.runtime.enter();
@@ -149,7 +149,7 @@ impl<T: Send + 'static> DataCenter<T> {
         self.stop_after(host, 0);
     }
 
-    /// Pauses a host after so many more turns of its runtime, in the middle of what it has to do now. One that is paused
+    /// Pauses a host after this many more turns of its runtime, in the middle of its work. A host that is paused
     /// already does nothing more.
     pub fn stop_after(&mut self, host: &str, turns: u32) {
         let running = self.hosts.get_mut(host);
@@ -175,7 +175,7 @@ impl<T: Send + 'static> DataCenter<T> {
         }
     }
 
-    /// With what the process of a host has ended, if it has; the host is then down. A panic is the process's own.
+    /// Returns the result of a host's process, if it has ended; the host is then down. A panic is the process's own.
     pub fn ended(&mut self, host: &str) -> Option<T> {
         let ended = (&mut self.hosts.get_mut(host)?.process).now_or_never()?;
         self.hosts.remove(host);
@@ -223,7 +223,7 @@ impl<T> Host<T> {
         match self.run {
             Run::Running => self.machine.run_until(time),
             Run::Stopping(turns) => {
-                // One whose clock is ahead of all is stopped already.
+                // A host whose clock is ahead of all is stopped already.
                 if self.machine.reached < time {
                     self.machine.run_turns(turns);
                 }
@@ -242,7 +242,7 @@ impl Machine {
         reason = "a simulation without a runtime cannot go on"
     )]
     fn new(reached: Duration) -> Self {
-        // Without I/O: everything is in memory.
+        // No I/O, because everything is in memory.
         let runtime = Builder::new_current_thread()
             .event_interval(TURN)
             .enable_time()
@@ -253,7 +253,7 @@ impl Machine {
             let _context = runtime.enter();
             present()
         };
-        // Before the host began, so that the clocks of all have the same origin.
+        // The origin before the host began, so that the clocks of all have the same one.
         let origin = now.checked_sub(reached).unwrap_or(now);
         Self {
             runtime,
@@ -273,7 +273,7 @@ impl Machine {
         });
     }
 
-    /// Does a part of what there is to do now.
+    /// Runs a part of the work that can be done now.
     fn run_turns(&self, mut turns: u32) {
         self.runtime.block_on(std::future::poll_fn(|context| {
             if turns == 0 {
@@ -285,7 +285,7 @@ impl Machine {
         }));
     }
 
-    /// What was due meanwhile is due at once.
+    /// Advances the time in one step, so that overdue timers fire at once.
     fn jump_to(&mut self, time: Duration) {
         let deadline = self.origin + time;
         self.runtime.block_on(async {

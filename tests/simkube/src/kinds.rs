@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
-/// What a kind has besides its objects.
+/// Property of a kind besides its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trait {
     /// A status that only its subresource writes.
@@ -13,13 +13,13 @@ pub(crate) enum Trait {
     Generation,
     /// A replacement needs a `resourceVersion`.
     Conditional,
-    /// It is answered and not stored.
+    /// Objects are answered and not stored.
     Review,
 }
 
 use Trait::{Conditional, Generation, Review, Status};
 
-/// Where the scale subresource reads and writes, as JSON pointers.
+/// The fields of the scale subresource, as JSON pointers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ScalePaths {
     pub(crate) spec: String,
@@ -35,7 +35,7 @@ pub(crate) struct ScalePaths {
     reason = "the field is called so in every object"
 )]
 pub(crate) struct Kind {
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) kind: String,
@@ -47,8 +47,8 @@ pub(crate) struct Kind {
     defaults: Defaults,
 }
 
-/// Fields that an object gets if it lacks them: a value for each field. Of `name?` the fields are set only if `name` is
-/// there, and of `name[]` in each item.
+/// Fields that an object gets if it lacks them: a value for each field. The fields of `name?` are set only if `name` is
+/// there, and those of `name[]` in each item.
 #[derive(Debug, Clone, PartialEq)]
 struct Defaults(Value);
 
@@ -208,7 +208,7 @@ impl Kind {
         }
     }
 
-    /// The path of its collection in a namespace, which matters only to kinds with namespaces.
+    /// The path of the collection in a namespace, which matters only to kinds with namespaces.
     pub(crate) fn path(&self, namespace: &str) -> String {
         let api = if self.group.is_empty() { "api" } else { "apis" };
         let namespace = if self.is_namespaced {
@@ -219,7 +219,7 @@ impl Kind {
         format!("/{api}/{}/{namespace}{}", self.api_version(), self.plural)
     }
 
-    /// The name of its collection, such as `deployments.apps`.
+    /// The name of the collection, such as `deployments.apps`.
     pub(crate) fn collection(&self) -> String {
         if self.group.is_empty() {
             self.plural.clone()
@@ -301,7 +301,7 @@ impl Kind {
         })
     }
 
-    /// As discovery lists it, with its subresources.
+    /// Entries of discovery for the kind and its subresources.
     fn discovered(&self) -> Vec<Value> {
         let entry = |name: &str, kind: &str, verbs: &[&str]| {
             json!({
@@ -362,7 +362,7 @@ impl Kinds {
             .cloned()
     }
 
-    /// Whether any kind is in this group.
+    /// Returns whether any kind is in this group.
     pub(crate) fn has_group(&self, group: &str) -> bool {
         self.0.iter().any(|kind| kind.group == group)
     }
@@ -375,7 +375,7 @@ impl Kinds {
             .cloned()
     }
 
-    /// Serves the kind of a CRD, or serves it as it is now.
+    /// Serves the kind of a CRD, also after a change of the CRD.
     pub(crate) fn define(&mut self, crd: &Value) {
         if let Some(kind) = Kind::custom(crd) {
             let is_other = |known: &Arc<Kind>| known.collection() != kind.collection();

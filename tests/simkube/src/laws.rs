@@ -74,7 +74,7 @@ fn items(list: &Value) -> BTreeMap<String, Value> {
 #[derive(Debug, Clone)]
 enum Write {
     Create(u8, u8),
-    /// With the version that was seen so many lists ago.
+    /// Replaces an object with the version that was seen this many lists ago.
     Replace(u8, u8, usize),
     Merge(u8, u8),
     Delete(u8),
@@ -91,7 +91,7 @@ fn write() -> impl Strategy<Value = Write> {
     ]
 }
 
-/// Does a write; what is conditional must fail exactly if the object has changed.
+/// Does a write, which must fail if it is conditional and the object has changed.
 fn act(server: &SimKube, write: &Write, lists: &[Value]) {
     let labels = |label: u8| json!({"set": label.to_string()});
     match write {

@@ -8,9 +8,9 @@
 //! world: the controllers of workloads, the scheduler, kubelets, metrics
 //! ```
 //!
-//! The time is given, chance comes only from a plan of faults, and nothing but watches and links waits. So the same
-//! requests in the same order have the same answers. What keeps it honest is [`contract`]: a script of requests whose
-//! answers `tests/cluster` compares with those of a real API server.
+//! The time is given, chance comes only from a plan of faults, and only watches and links wait. So the same requests in
+//! the same order have the same answers. The model is checked by [`contract`]: a script of requests whose answers
+//! `tests/cluster` compares with those of a real API server.
 
 mod audit;
 pub mod contract;
@@ -57,11 +57,11 @@ use watch::{Disturbance, Watch, first_bookmark, line, present};
 
 /// The time that a server goes by.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-/// What answers an aggregated API.
+/// Server of an aggregated API.
 pub type Backend =
     Arc<dyn Fn(Request<Vec<u8>>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
-/// How long a watch lasts that does not say so.
+/// Duration of a watch without a timeout.
 const WATCH: Duration = Duration::from_mins(30);
 
 /// An API server. Clones are the same server.
@@ -74,7 +74,7 @@ struct Server {
     now: Now,
     /// User names, by token.
     tokens: Mutex<BTreeMap<String, String>>,
-    /// By group and version, such as `metrics.k8s.io/v1beta1`.
+    /// Backends by group and version, such as `metrics.k8s.io/v1beta1`.
     aggregated: Mutex<BTreeMap<String, Backend>>,
 }
 
@@ -108,7 +108,7 @@ impl SimKube {
         lock(&self.0.aggregated).insert(api.to_owned(), backend);
     }
 
-    /// Lets nothing answer for aggregated APIs any more.
+    /// Ends all answers for aggregated APIs.
     pub(crate) fn end_aggregation(&self) {
         lock(&self.0.aggregated).clear();
     }
@@ -140,14 +140,14 @@ impl SimKube {
         response
     }
 
-    /// Deletes what has no owner or namespace any more, as the controller manager does from time to time.
+    /// Deletes objects without an owner or namespace, as the controller manager does from time to time.
     pub fn collect_garbage(&self) {
         let now = (self.0.now)();
         while self.state().collect_garbage(now) {}
         self.0.moved.notify_waiters();
     }
 
-    /// From now on a list that is asked for in pages has at most so many objects in each.
+    /// Limits the pages of lists to this many objects from now on.
     pub fn limit_pages(&self, objects: u64) {
         self.state().page_max = objects;
     }
@@ -161,20 +161,19 @@ impl SimKube {
         self.0.moved.notify_waiters();
     }
 
-    /// Keeps all objects as they are, for [`Self::restore`].
+    /// Keeps the present state of all objects for [`Self::restore`].
     pub fn back_up(&self) {
         self.state().store.back_up();
     }
 
-    /// Goes on from the objects as they were backed up, at that revision; returns whether they were. Its clients have to
-    /// connect again.
+    /// Goes on from the last backup at its revision; returns whether there is one. Clients have to connect again.
     #[must_use]
     pub fn restore(&self) -> bool {
         self.state().store.restore()
     }
 
-    /// Answers a request of a controller of the cluster itself, which may do everything: code and object. A patch is a
-    /// merge patch; a body that is null is none.
+    /// Sends a request of a controller of the cluster itself, which may do everything: code and object. A patch is a
+    /// merge patch; a null body is none.
     pub fn ask(&self, controller: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let request = Request::builder()
             .method(method)
@@ -227,13 +226,13 @@ impl SimKube {
         }
     }
 
-    /// What was asked until now, without watches and aggregated APIs.
+    /// Returns all requests until now, without watches and aggregated APIs.
     #[must_use]
     pub fn audit(&self) -> Vec<Entry> {
         self.audit_since(0)
     }
 
-    /// What was asked after so many requests.
+    /// Returns the requests after the first `asked` ones.
     #[must_use]
     pub fn audit_since(&self, asked: usize) -> Vec<Entry> {
         self.state().audit.since(asked).to_vec()
@@ -249,13 +248,13 @@ impl SimKube {
             .collect()
     }
 
-    /// What RBAC has forbidden until now: who, and what.
+    /// Returns the users and accesses that RBAC has forbidden until now.
     #[must_use]
     pub fn forbidden(&self) -> Vec<(String, Access)> {
         self.state().forbidden.clone()
     }
 
-    /// Its time.
+    /// Returns the time of the server.
     pub(crate) fn now(&self) -> Timestamp {
         (self.0.now)()
     }
@@ -269,7 +268,7 @@ impl SimKube {
         self.0.moved.notified()
     }
 
-    /// Who sends a request, and what answers it if it is for an aggregated API.
+    /// Returns the user of a request, and the backend if it is for an aggregated API.
     fn route(
         &self,
         request: &Request<Vec<u8>>,
@@ -348,7 +347,7 @@ impl SimKube {
         answer.map(|(code, object)| (code, json_body(&object)))
     }
 
-    /// A path that is no resource.
+    /// Answers a path that is no resource.
     fn document(&self, path: &str) -> Result<(u16, Body), Status> {
         match path {
             "/readyz" | "/livez" | "/healthz" => return Ok((200, Body::from("ok"))),
@@ -452,7 +451,7 @@ impl State {
         .collect()
     }
 
-    /// The one of them that a path belongs to.
+    /// The aggregated API that a path belongs to.
     fn aggregated_api(&self, path: &str) -> Option<String> {
         let rest = path.strip_prefix("/apis/")?;
         let is_of = |api: &String| {
@@ -467,9 +466,9 @@ fn json_body(object: &Value) -> Body {
     Body::from(object.as_str().map_or_else(|| text(object), str::to_owned))
 }
 
-/// As `to_string` of a value, at half the cost: what is sent most often.
+/// Serializes a value like `to_string`, at half the cost: most answers are objects.
 fn text(object: &Value) -> String {
-    // No value of JSON fails.
+    // Serializing a JSON value never fails.
     serde_json::to_string(object).unwrap_or_default()
 }
 

@@ -6,8 +6,8 @@
 //!                               cable: stranded (half-open), reset
 //! ```
 //!
-//! Everything runs on the runtime that the network is given. A request that has arrived there takes its effect, whatever
-//! becomes of its client and its connection.
+//! Everything runs on the runtime that the network is given. A request that has arrived there takes its effect, even if
+//! its client or its connection ends.
 
 use std::{
     collections::BTreeMap,
@@ -42,13 +42,13 @@ use crate::{
     watch::{Disturbance, present},
 };
 
-/// How many bytes are on the way at once.
+/// Bytes that are on the way at once.
 const BUFFER: usize = 64 << 10;
-/// By how much clients run ahead of the servers, because one runs after the other.
+/// Time by which clients run ahead of the servers, because one runs after the other.
 const AHEAD: Duration = Duration::from_millis(160);
-/// When a client that is refused with 429 may ask again.
+/// Time after which a client that is refused with 429 may ask again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// After which time the answer to a request may be nobody's: clients have deadlines of four seconds.
+/// Time after which a client may have given up its request: clients have deadlines of four seconds.
 const HEARD: SignedDuration = SignedDuration::from_secs(4);
 /// Larger requests are refused.
 const REQUEST_MAX: usize = 8 << 20;
@@ -71,30 +71,30 @@ pub struct Network(Arc<Inner>);
 /// Requests that all have the same fault, for as long as that lasts.
 #[derive(Debug, Clone)]
 pub struct Trouble {
-    /// Who sends them; everybody if empty.
+    /// Client of the requests; empty for all.
     pub client: String,
-    /// Their method; any if empty.
+    /// Method of the requests; empty for all.
     pub method: &'static str,
-    /// What their paths with the query contain, all of it.
+    /// Texts that the path with the query must contain, all of them.
     pub parts: &'static [&'static str],
-    /// What becomes of them.
+    /// Effect of the trouble on the requests.
     pub effect: Effect,
 }
 
-/// What becomes of requests in [`Trouble`].
+/// Effect of [`Trouble`] on requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// They are never answered, without effect.
+    /// Never answered, without effect.
     Hang,
-    /// They are refused with this code.
+    /// Refused with this code.
     Refused(u16),
-    /// Of a watch: it begins, and sends nothing.
+    /// A watch begins, and sends nothing.
     Silent,
-    /// They take effect later.
+    /// Effective with a delay.
     Late(Duration),
 }
 
-/// What answers the requests to a host.
+/// Server of the requests to a host.
 #[derive(Clone)]
 enum Server {
     Api(SimKube),
@@ -104,17 +104,17 @@ enum Server {
 struct Inner {
     runtime: Handle,
     servers: Mutex<BTreeMap<String, Server>>,
-    /// By client and host, as `client host`.
+    /// Links by client and host, as `client host`.
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     plan: Mutex<Plan>,
     troubles: Mutex<Vec<Trouble>>,
-    /// Who was in trouble, and when.
+    /// Requests that were in trouble, with the time.
     troubled: Mutex<Vec<(Timestamp, String)>>,
-    /// By client, path and credentials of a read: when it was asked to wait, and until when.
+    /// Times of the last refusal and of the end of its wait, by client, path and credentials of a read.
     asked_to_wait: Mutex<BTreeMap<Asker, (Timestamp, Timestamp)>>,
-    /// Who has asked again before, and when.
+    /// Requests that were sent again too soon, with the time.
     impatient: Mutex<Vec<(Timestamp, String)>>,
-    /// How often data was carried.
+    /// Number of times that data was carried.
     carried: AtomicU64,
 }
 
@@ -133,11 +133,11 @@ struct LinkState {
 /// One connection.
 struct Cable {
     fate: Mutex<Fate>,
-    /// When it was opened, by the clock of the servers and by that of the client.
+    /// Time of the opening, by the clock of the servers and by that of the client.
     opened: (Timestamp, Instant),
-    /// The same by the runtime of the servers.
+    /// Time of the opening by the runtime of the servers.
     arrived: Instant,
-    /// How long after it the client sent something last.
+    /// Time from the opening to the last data of the client.
     sent: Mutex<Duration>,
     changed: Notify,
 }
@@ -145,7 +145,7 @@ struct Cable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Live,
-    /// Nothing arrives any more, and nobody notices.
+    /// Open, but nothing arrives any more, and neither side notices.
     Stranded,
     Reset,
 }
@@ -180,7 +180,7 @@ impl Network {
         lock(&self.0.servers).insert(host.to_owned(), Server::Api(server));
     }
 
-    /// Lets something else be reached as `host`.
+    /// Lets another backend be reached as `host`.
     pub fn add_other(&self, host: &str, now: Now, backend: Backend) {
         let server = Server::Other(now, backend);
         lock(&self.0.servers).insert(host.to_owned(), server);
@@ -209,7 +209,7 @@ impl Network {
         self.link(client, host).end_cables(Fate::Reset);
     }
 
-    /// Lets requests have trouble from now on.
+    /// Begins a trouble of requests.
     pub fn begin(&self, trouble: Trouble) {
         lock(&self.0.troubles).push(trouble);
     }
@@ -224,19 +224,20 @@ impl Network {
         lock(&self.0.troubles).clear();
     }
 
-    /// When requests had trouble until now: with what sent by whom, as `client path`.
+    /// Returns the requests that had trouble until now, with the time and as `client path`.
     #[must_use]
     pub fn troubled(&self) -> Vec<(Timestamp, String)> {
         lock(&self.0.troubled).clone()
     }
 
-    /// When reads that were refused were sent again, sooner than their client was asked to: with what by whom.
+    /// Returns the refused reads that were sent again sooner than their client was asked to, with the time, the client
+    /// and the request.
     #[must_use]
     pub fn impatient(&self) -> Vec<(Timestamp, String)> {
         lock(&self.0.impatient).clone()
     }
 
-    /// How often data was carried until now: what does not change while nothing is on its way.
+    /// Returns the number of times that data was carried until now, which does not change while nothing is on its way.
     #[must_use]
     pub fn carried(&self) -> u64 {
         self.0.carried.load(Ordering::Relaxed)
@@ -264,7 +265,7 @@ impl Network {
                 Way::Blocked => changed.await,
             }
         };
-        // There and back.
+        // Data travels there and back.
         tokio::time::sleep(latency * 2).await;
         Ok(self.connect(&link, server))
     }
@@ -303,7 +304,7 @@ impl Network {
                 cable: Arc::clone(&of_requests),
                 server: server.clone(),
             };
-            // In a task of its own, which a lost connection does not end.
+            // A task of its own does not end with a lost connection.
             let answer = network.0.runtime.spawn(arrived.answer(request));
             async move { Ok::<_, Infallible>(answer.await.unwrap_or_default()) }
         });
@@ -358,7 +359,7 @@ impl Server {
         }
     }
 
-    /// Only an API server has watches that this is about.
+    /// Forgets the history of an API server, which alone has watches.
     fn compact(&self) {
         if let Self::Api(server) = self {
             server.compact();
@@ -366,7 +367,7 @@ impl Server {
     }
 }
 
-/// What is asked to wait.
+/// Request of a client that is asked to wait.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Asker {
     request: String,
@@ -444,14 +445,15 @@ impl Arrived {
 
     fn refuse(&self, code: u16, request: &Request<Vec<u8>>) -> Response<Body> {
         let response = refusal(code);
-        // What is written next at the same path may be something else. On a blocked way nobody knows when the client hears it.
+        // A later write at the same path may be another one. On a blocked way it is unknown when the client hears the
+        // refusal.
         let is_read = request.method() == Method::GET;
         if is_read
             && response.headers().contains_key(header::RETRY_AFTER)
             && let Some(latency) = self.link.latency()
         {
             let known = self.server.now() + latency;
-            // Who has given the request up does not hear it.
+            // A client that has given the request up does not hear it.
             if known.duration_since(self.cable.sent()) > HEARD {
                 return response;
             }
@@ -473,7 +475,7 @@ impl Arrived {
         let Some((since, until)) = waits else {
             return;
         };
-        // Clocks of hosts are ahead of that of the server, and what was sent before does not know of the refusal.
+        // Clocks of hosts are ahead of that of the server, and requests from before do not know of the refusal.
         if sent > since + AHEAD && sent < until - AHEAD {
             lock(&self.network.0.impatient).push((sent, what));
         }
@@ -483,8 +485,8 @@ impl Arrived {
         format!("{} {}", self.link.name, request.uri())
     }
 
-    /// A client that tries new credentials beside those in use has two connections, and a server asks only the user to
-    /// wait whose request it refuses.
+    /// The key of a refusal. A client that tries new credentials beside those in use has two connections, and a server
+    /// asks only the user of the refused request to wait.
     fn asker(&self, request: &Request<Vec<u8>>) -> Asker {
         let credentials = request.headers().get(header::AUTHORIZATION).cloned();
         Asker {
@@ -493,7 +495,7 @@ impl Arrived {
         }
     }
 
-    /// The trouble that a request is in.
+    /// The trouble of a request, if there is any.
     fn trouble(&self, request: &Request<Vec<u8>>) -> Option<Effect> {
         let (client, path) = (self.link.client(), request.uri().to_string());
         let is_in = |trouble: &&Trouble| {
@@ -515,7 +517,7 @@ fn silence() -> Body {
 
 /// The answer of a server that is overloaded or fails.
 fn refusal(code: u16) -> Response<Body> {
-    // Whoever refuses writes what it likes.
+    // Servers may write any text into a refusal.
     let text = format!("refused with {code}\n\u{1b}[2J\u{202e}");
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
@@ -598,7 +600,7 @@ impl Link {
         }
     }
 
-    /// The time that data needs on the way as it is; absent while that is blocked.
+    /// The present latency; absent while the way is blocked.
     fn latency(&self) -> Option<Duration> {
         match lock(&self.state).way {
             Way::Open(latency) => Some(latency),
@@ -638,12 +640,12 @@ impl Cable {
         *lock(&self.sent) = present().duration_since(opened);
     }
 
-    /// When the client sent something last.
+    /// Returns the time of the last data of the client.
     fn sent(&self) -> Timestamp {
         self.opened.0 + *lock(&self.sent)
     }
 
-    /// Nothing arrives before it was sent, by a client that is ahead of the servers.
+    /// Waits until the time of sending, because a client may be ahead of the servers.
     async fn wait_for_client(&self) {
         let ahead = lock(&self.sent).saturating_sub(present().duration_since(self.arrived));
         if ahead > AHEAD {
@@ -671,7 +673,7 @@ impl Cable {
 // === impl Socket ===
 
 impl Socket {
-    /// After a reset, what would look like a regular end is an error.
+    /// Turns the regular end of a reset connection into an error.
     fn check(&self, poll: Poll<io::Result<()>>, is_end: bool) -> Poll<io::Result<()>> {
         match poll {
             Poll::Ready(outcome)
@@ -853,7 +855,7 @@ mod tests {
         assert_eq!(names(&server), ["one"]);
     }
 
-    /// Each fault has its effect: whether the object is there, and what the client sees.
+    /// Each fault has its effect on the object, and on the answer of the client.
     #[tokio::test(start_paused = true)]
     async fn faults_take_effect_or_do_not() {
         let (network, server) = network(Plan::new(3, 1_000));

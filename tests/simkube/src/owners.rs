@@ -1,4 +1,4 @@
-//! Server-side apply: who owns which field of an object, as `metadata.managedFields` records it.
+//! Server-side apply: the owners of the fields of an object, as `metadata.managedFields` records them.
 //!
 //! A path is a list of elements as `fieldsV1` writes them: `f:spec`, `f:replicas`; `k:{"name":"app"}` for an item of a
 //! list that is merged by key; `v:"a"` for one of a set. Each owner has the paths of leaves: of texts, numbers, and of
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::{Kind, Trait};
 
-/// Who writes.
+/// Author of a write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer<'a> {
     pub(crate) manager: &'a str,
@@ -37,7 +37,7 @@ struct Owner {
     fields: Fields,
 }
 
-/// How a value of a path is merged.
+/// Merging of a value at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Merging {
     /// Objects by field; lists as a whole.
@@ -48,7 +48,7 @@ enum Merging {
     Set,
 }
 
-/// Metadata that nobody owns.
+/// Metadata without owners.
 const UNOWNED: [&str; 9] = [
     "f:name",
     "f:namespace",
@@ -74,7 +74,7 @@ pub(crate) fn record_update(kind: &Kind, writer: Writer<'_>, before: &Value, aft
             .as_ref()
             .is_none_or(|path| owner.fields.contains(path))
     };
-    // An object, or a scale, that nobody owns a field of stays so until it is applied.
+    // An object, or a scale, without any owner stays without owners until it is applied.
     if before["metadata"]["uid"].is_string() && !owners.iter().any(is_tracked) {
         return write_owners(after, &owners);
     }
@@ -103,7 +103,7 @@ pub(crate) fn record_update(kind: &Kind, writer: Writer<'_>, before: &Value, aft
 /// Applies `config` to an object, or creates it from nothing; returns the new object.
 ///
 /// # Errors
-/// Fields that others own and that would change, unless the apply is forced.
+/// Fields of other owners would change, and the apply is not forced.
 pub(crate) fn apply(
     kind: &Kind,
     writer: Writer<'_>,
@@ -132,7 +132,7 @@ pub(crate) fn apply(
     let mine = |owner: &Owner| owner.is(writer, "Apply");
     let mut conflicts = Conflicts::new();
     for owner in owners.iter_mut().filter(|owner| !mine(owner)) {
-        // To own an object that is merged by field says nothing about its fields.
+        // The owner of an object that is merged by field does not own its fields.
         let is_whole = |path: &Path| {
             let value = find(&merged, path);
             !value.is_some_and(Value::is_object) || merging(kind, path) == Merging::Whole
@@ -156,7 +156,7 @@ pub(crate) fn apply(
         conflicts.sort();
         return Err(conflicts);
     }
-    // What this manager applied before, and now neither it nor anybody else wants.
+    // Fields that this manager applied before, and that neither it nor another manager wants now.
     let before = owners
         .iter()
         .find(|owner| mine(owner))
@@ -173,7 +173,7 @@ pub(crate) fn apply(
     Ok(merged)
 }
 
-/// Whether two objects differ at a path. An item that is merged by field differs only if one of them lacks it.
+/// Returns whether two objects differ at a path. An item that is merged by field differs only if one of them lacks it.
 fn differ(kind: &Kind, one: &Value, other: &Value, path: &[String]) -> bool {
     let (one, other) = (find(one, path), find(other, path));
     let is_item = path.last().is_some_and(|last| last.starts_with("k:"));
@@ -191,7 +191,7 @@ fn owned_fields(kind: &Kind, writer: Writer<'_>, object: &Value) -> Fields {
     fields
 }
 
-/// The same of two objects, without the fields of objects that are equal in both.
+/// The owned fields that differ in two objects, without the fields of objects that are equal in both.
 fn differing_fields(
     kind: &Kind,
     writer: Writer<'_>,
@@ -249,11 +249,11 @@ fn collect_differing(
     }
 }
 
-/// Whether nobody owns the value at a path.
+/// Returns whether the value at a path has no owner.
 fn is_unowned(kind: &Kind, path: &[String]) -> bool {
     match path {
         [field] => matches!(&**field, "f:apiVersion" | "f:kind" | "f:deprecatedSource"),
-        // What the server itself sets: the finalizers of a namespace, and what admission adds to a pod.
+        // Values that the server itself sets: the finalizers of a namespace, and the additions of admission to a pod.
         [spec, field] if spec == "f:spec" => match &*kind.kind {
             "Namespace" => field == "f:finalizers",
             "Pod" => matches!(
@@ -294,8 +294,8 @@ fn collect(kind: &Kind, value: &Value, path: &mut Path, fields: &mut Fields) {
     }
 }
 
-/// How the value at a path is merged: the markers `x-kubernetes-list-type` and `x-kubernetes-map-type` of upstream's
-/// API. Lists of custom objects have none.
+/// Merging of the value at a path: the markers `x-kubernetes-list-type` and `x-kubernetes-map-type` of upstream's API.
+/// Lists of custom objects have none.
 fn merging(kind: &Kind, path: &[String]) -> Merging {
     if path.len() == 3 && path[1] == "f:ownerReferences" {
         return Merging::Whole;
@@ -381,7 +381,7 @@ fn elements(pointer: &str) -> Path {
         .collect()
 }
 
-/// Removes the value at a path, and what becomes empty by it.
+/// Removes the value at a path, and objects that become empty.
 fn remove(value: &mut Value, path: &[String]) {
     match (value, path) {
         (Value::Object(fields), [last]) => drop(fields.remove(&last[2..])),
@@ -407,7 +407,7 @@ fn remove(value: &mut Value, path: &[String]) {
     }
 }
 
-/// Whether an item of a list is the one that an element stands for.
+/// Returns whether an item of a list is the one that an element stands for.
 fn is_at(item: &Value, element: &str) -> bool {
     let (by, key) = element.split_at(2);
     let Ok(key) = serde_json::from_str::<Value>(key) else {

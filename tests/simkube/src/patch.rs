@@ -40,7 +40,7 @@ pub(crate) fn apply_operations(target: &mut Value, operations: &Value) -> Result
 
 fn apply(target: &mut Value, op: &str, path: &str, value: &Value) -> Result<(), String> {
     if op == "test" {
-        // A field that is not there equals null.
+        // An absent field equals null.
         return if target.pointer(path).unwrap_or(&Value::Null) == value {
             Ok(())
         } else {
@@ -54,7 +54,7 @@ fn apply(target: &mut Value, op: &str, path: &str, value: &Value) -> Result<(), 
     let no_key = || missing(&format!("key: {path}: missing value"));
     match target.pointer_mut(parent).ok_or_else(no_parent)? {
         Value::Object(fields) => match op {
-            // The library replaces what is not there as well.
+            // The library also replaces absent fields.
             "add" | "replace" => drop(fields.insert(last, value.clone())),
             "remove" => drop(fields.remove(&last).ok_or_else(no_key)?),
             other => return Err(format!("unexpected kind: {other}")),

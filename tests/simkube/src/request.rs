@@ -1,4 +1,4 @@
-//! What a request asks for: the place that its path names, its parameters, and the objects that it selects.
+//! The parts of a request: the place that its path names, its parameters, and the objects that it selects.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::status::Status;
 
-/// Who sends a request.
+/// User of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -21,13 +21,13 @@ pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) place: Option<Place>,
     query: BTreeMap<String, String>,
-    /// Without parameters.
+    /// Media type without parameters.
     pub(crate) content_type: String,
     user_agent: String,
     body: Vec<u8>,
 }
 
-/// The resource that a path names; what it does not name is empty.
+/// The resource that a path names; parts that it does not name are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) group: String,
@@ -38,10 +38,10 @@ pub(crate) struct Place {
     pub(crate) subresource: String,
 }
 
-/// Which objects of a collection are selected, by labels and by fields: those of which each has its value.
+/// Selection of objects of a collection by labels and by fields, all of which must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
-    /// Key, and value if any will not do.
+    /// Keys of labels, with the values where any value will not do.
     labels: Vec<(String, Option<String>)>,
     fields: Vec<(String, String)>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Selection {
 // === impl User ===
 
 impl User {
-    /// May do everything.
+    /// An administrator, who may do everything.
     pub(crate) fn admin() -> Self {
         Self {
             name: "admin".to_owned(),
@@ -57,7 +57,7 @@ impl User {
         }
     }
 
-    /// One who has authenticated; a service account is in the groups of service accounts.
+    /// An authenticated user; a service account is in the groups of service accounts.
     pub(crate) fn named(name: &str) -> Self {
         let mut groups = vec!["system:authenticated".to_owned()];
         if let Some(account) = name.strip_prefix("system:serviceaccount:") {
@@ -129,7 +129,7 @@ impl Call {
         self.parameter("dryRun") == Some("All")
     }
 
-    /// Under which name the fields that it writes are owned.
+    /// The manager that owns the written fields.
     pub(crate) fn manager(&self) -> &str {
         let named = self.parameter("fieldManager").unwrap_or(&self.user_agent);
         if named.is_empty() { "unknown" } else { named }
@@ -162,7 +162,7 @@ impl Call {
         }
     }
 
-    /// The objects of a collection that it is about.
+    /// The selected objects of the collection.
     pub(crate) fn selection(&self) -> Result<Selection, Status> {
         let labels = self.parameter("labelSelector").unwrap_or_default();
         let fields = self.parameter("fieldSelector").unwrap_or_default();
@@ -196,7 +196,7 @@ impl Place {
         };
         place.name = part().unwrap_or_default();
         place.subresource = part().unwrap_or_default();
-        // Of a namespace itself there is a status; everything else below it are its objects.
+        // A namespace has only the subresource status; everything else below it are its objects.
         if place.plural == "namespaces" && !matches!(&*place.subresource, "" | "status") {
             place.namespace = std::mem::take(&mut place.name);
             place.plural = std::mem::take(&mut place.subresource);
@@ -215,7 +215,7 @@ impl Place {
         }
     }
 
-    /// What the keys of its collection begin with.
+    /// Returns the prefix of the keys of the collection.
     pub(crate) fn prefix(&self) -> String {
         if self.namespace.is_empty() {
             String::new()
@@ -224,7 +224,7 @@ impl Place {
         }
     }
 
-    /// The key of its object in the store.
+    /// The key of the object in the store.
     pub(crate) fn key(&self) -> String {
         if self.namespace.is_empty() {
             self.name.clone()
@@ -241,13 +241,13 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The name that it selects; empty if it selects by other fields.
+    /// The selected name; empty if objects are selected by other fields.
     pub(crate) fn name(&self) -> &str {
         let named = self.fields.iter().find(|(path, _)| path == "metadata.name");
         named.map_or("", |(_, name)| name)
     }
 
-    /// The paths of the fields by which it selects.
+    /// The paths of the fields of the selection.
     pub(crate) fn field_paths(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|(path, _)| &**path)
     }
@@ -265,7 +265,7 @@ impl Selection {
     }
 }
 
-/// `a=b,c`: keys with their values. Foretide and its world select by nothing else.
+/// Parses `a=b,c`: keys with their values. Foretide and its world use no other selectors.
 fn parse(text: &str) -> Result<Vec<(String, Option<String>)>, Status> {
     let parts = text.split(',').filter(|part| !part.is_empty()).map(|part| {
         let (key, value) = part

@@ -1,4 +1,4 @@
-//! RBAC: what the roles that are bound to a user allow.
+//! RBAC: the permissions of the roles that are bound to a user.
 
 use serde_json::Value;
 
@@ -7,18 +7,18 @@ use crate::{
     store::Store,
 };
 
-/// What a user wants to do.
+/// Access that a user asks for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Access {
     /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
     pub verb: String,
     /// The API group; empty for the core group.
     pub group: String,
-    /// With its subresource, such as `deployments/scale`. For a path that is no resource, the path.
+    /// The resource with its subresource, such as `deployments/scale`. For a path that is no resource, the path.
     pub resource: String,
-    /// Empty for objects without a namespace, and for all namespaces.
+    /// Namespace; empty for objects without one, and for all namespaces.
     pub namespace: String,
-    /// Empty for collections.
+    /// Name; empty for collections.
     pub name: String,
 }
 
@@ -27,7 +27,7 @@ const ROLES: &str = "roles.rbac.authorization.k8s.io";
 const CLUSTER_BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
 const BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
 
-/// Whether a role of a user allows an access.
+/// Returns whether a role of a user allows an access.
 pub(crate) fn allow(store: &Store, user: &User, access: &Access) -> bool {
     let mut rules = roles(store, user, &access.namespace)
         .into_iter()
@@ -110,14 +110,14 @@ fn texts<'a>(rule: &'a Value, field: &str) -> Vec<&'a str> {
 // === impl Access ===
 
 impl Access {
-    /// That of a request for a resource.
+    /// The access of a request for a resource.
     pub(crate) fn new(verb: &str, place: &Place, name: &str) -> Self {
         Self {
             verb: verb.to_owned(),
             group: place.group.clone(),
             resource: place.resource(),
             namespace: match (&*place.group, &*place.plural) {
-                // A namespace is in itself.
+                // The namespace of a namespace is itself.
                 ("", "namespaces") => name.to_owned(),
                 _ => place.namespace.clone(),
             },
@@ -125,7 +125,7 @@ impl Access {
         }
     }
 
-    /// As the attributes of a review say.
+    /// The access in the attributes of a review.
     pub(crate) fn of_review(spec: &Value) -> Self {
         let paths = &spec["nonResourceAttributes"];
         let attributes = if paths.is_object() {
@@ -148,7 +148,7 @@ impl Access {
         }
     }
 
-    /// The sentence by which it is refused.
+    /// The sentence of the refusal.
     pub(crate) fn refusal(&self, user: &str) -> String {
         let Self {
             verb,

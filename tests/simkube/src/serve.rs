@@ -1,4 +1,4 @@
-//! The verbs: what a request does to the objects, and how it is answered.
+//! The verbs: the effects of requests on the objects, and their answers.
 //!
 //! ```text
 //! change ──► preconditions ──► only its part ──► defaults ──► owners ──► generation ──► stored, unless nothing differs
@@ -35,10 +35,10 @@ const SUFFIX: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
-    /// What RBAC has forbidden, in order: users and accesses.
+    /// Users and accesses that RBAC has forbidden, in order.
     pub(crate) forbidden: Vec<(String, Access)>,
     pub(crate) audit: Audit,
-    /// The most objects of a page of a list, whatever is asked for.
+    /// The most objects of a page of a list, also if a request asks for more.
     pub(crate) page_max: u64,
     /// Distinguishes the UIDs of this server from those of others.
     id: u32,
@@ -94,7 +94,7 @@ impl State {
         user.is_admin() || rights::allow(&self.store, user, access)
     }
 
-    /// Fails if RBAC does not allow this, and remembers it.
+    /// Fails if RBAC does not allow this, and records it.
     pub(crate) fn authorize(&mut self, user: &User, access: Access) -> Result<(), Status> {
         // `system:basic-user`.
         let is_own_review =
@@ -168,7 +168,7 @@ impl State {
         let page: Vec<(String, Arc<Value>)> = selected
             .take(usize::try_from(limit).unwrap_or(usize::MAX))
             .collect();
-        // Whether they are selected shows only the next page.
+        // Only the next page shows whether they are selected.
         let left = left.count();
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if kind.is_custom {
@@ -461,7 +461,7 @@ impl State {
         format!("{:08x}-0000-4000-8000-{:012x}", self.id, self.created)
     }
 
-    /// Five characters that no other generated name ends with.
+    /// Five characters with which no other generated name ends.
     fn suffix(&mut self) -> String {
         self.created += 1;
         let mut left = usize::try_from(self.created).unwrap_or_default();
@@ -558,7 +558,7 @@ fn read_token(token: &str) -> Result<(u64, String), Status> {
     Ok((token["rv"].as_u64().ok_or_else(invalid)?, start.to_owned()))
 }
 
-/// The class of a pod. None of ours is guaranteed.
+/// The class of a pod. No pod of the tests is guaranteed.
 fn quality_of_service(pod: &Value) -> &'static str {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let has = |container: &Value| {

@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 
 use crate::kinds::Kind;
 
-/// Why a request was refused.
+/// Refusal of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Status {
     pub(crate) code: u16,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// Which object, and the causes; empty if there are none.
+    /// The object and the causes; empty if there are none.
     pub(crate) details: Value,
 }
 
@@ -25,7 +25,7 @@ impl Status {
         }
     }
 
-    /// One about an object of a kind.
+    /// A refusal about an object of a kind.
     fn about(code: u16, reason: &'static str, kind: &Kind, name: &str, message: String) -> Self {
         let mut details = json!({"kind": kind.plural});
         for (field, value) in [("name", name), ("group", &kind.group)] {
@@ -44,12 +44,12 @@ impl Status {
         Self::about(404, "NotFound", kind, name, message)
     }
 
-    /// Of a path that no API has: a text.
+    /// The refusal of a path that no API has, which is a text.
     pub(crate) fn no_such_page() -> Self {
         Self::new(404, "", "404 page not found")
     }
 
-    /// Of a path that no kind has.
+    /// The refusal of a path that no kind has.
     pub(crate) fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(404, "NotFound", message)
@@ -168,7 +168,7 @@ impl Status {
         status
     }
 
-    /// A scale is asked for of an object that has no count.
+    /// A scale is requested for an object that has no count.
     pub(crate) fn without_count(path: &str) -> Self {
         let problem = format!("the spec replicas field \"{path}\" does not exist");
         let message = format!("Internal error occurred: {problem}");
@@ -178,7 +178,7 @@ impl Status {
         }
     }
 
-    /// An apply does not say for whom.
+    /// An apply names no manager.
     pub(crate) fn without_manager() -> Self {
         let problem = "Required value: is required for apply patch";
         let cause =
@@ -195,7 +195,7 @@ impl Status {
     pub(crate) fn immutable_uid(kind: &Kind, name: &str, uid: &str) -> Self {
         let problem = format!("Invalid value: \"{uid}\": field is immutable");
         let mut status = Self::invalid(kind, name, "metadata.uid", &problem);
-        // Two rules find it.
+        // Two rules find the violation.
         let cause = status.details["causes"][0].clone();
         status.details["causes"] = json!([cause, cause]);
         status
@@ -259,7 +259,7 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
-    /// As the server sends it.
+    /// The body that the server sends.
     pub(crate) fn object(&self) -> Value {
         if self.code == 404 && self.reason.is_empty() {
             return json!(self.message);

@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 /// The first revision; a real server has written much before its first client.
 const FIRST: u64 = 100;
-/// How many revisions pass after a backup. A server that was restored from it is behind for long.
+/// Revisions that pass after a backup. A restored server is behind for long.
 const SINCE_BACKUP: u64 = 1 << 20;
-/// How many changes are kept unless they are compacted.
+/// Number of changes that are kept unless they are compacted.
 const HISTORY: usize = 4_096;
 
 /// Objects of one kind, by `namespace/name`, or by name if they are in no namespace.
@@ -54,7 +54,7 @@ pub(crate) struct Store {
     compacted: u64,
     objects: BTreeMap<String, Objects>,
     history: VecDeque<Change>,
-    /// The revision of the last backup, and all objects as they were then.
+    /// The revision of the last backup, with all objects at that time.
     backup: Option<(u64, BTreeMap<String, Objects>)>,
 }
 
@@ -96,7 +96,7 @@ impl Store {
         })
     }
 
-    /// Stores an object as it is at a new revision.
+    /// Stores an object at a new revision.
     pub(crate) fn put(&mut self, collection: &str, key: &str, mut object: Value) -> Arc<Value> {
         self.revision += 1;
         object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
@@ -120,7 +120,7 @@ impl Store {
         self.remove_as(collection, key, last)
     }
 
-    /// The same, with another last state.
+    /// Removes an object at a new revision, with another last state.
     pub(crate) fn remove_as(
         &mut self,
         collection: &str,
@@ -149,7 +149,7 @@ impl Store {
         }
     }
 
-    /// Keeps all objects as they are.
+    /// Keeps the present state of all objects.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some((self.revision, self.objects.clone()));
         self.revision += SINCE_BACKUP;
@@ -190,7 +190,7 @@ impl Store {
         Ok(self.history.range(first..))
     }
 
-    /// The objects of a kind as they were at a revision.
+    /// The objects of a kind at a revision.
     pub(crate) fn at(&self, collection: &str, revision: u64) -> Result<Objects, Expired> {
         let mut objects = self.objects.get(collection).cloned().unwrap_or_default();
         let changes: Vec<&Change> = self.since(revision)?.collect();

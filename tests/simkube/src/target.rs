@@ -1,4 +1,4 @@
-//! What a request is about, and the form that its objects have on the way into the store and out of it.
+//! The target of a request, and the form that its objects have on the way into the store and out of it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     status::Status,
 };
 
-/// What a request is about.
+/// Target of a request.
 pub(crate) struct Target<'a> {
     pub(crate) kind: Arc<Kind>,
     pub(crate) place: &'a Place,
@@ -20,7 +20,7 @@ pub(crate) struct Target<'a> {
 // === impl Target ===
 
 impl Target<'_> {
-    /// The object as the subresource shows it.
+    /// The object in the form of the subresource.
     pub(crate) fn view(&self, object: &Value) -> Value {
         let Some(paths) = self
             .kind
@@ -63,7 +63,7 @@ impl Target<'_> {
         })
     }
 
-    /// A custom object without a count has no scale.
+    /// Fails for a custom object without a count, which has no scale.
     pub(crate) fn check_scale(&self, object: &Value) -> Result<(), Status> {
         match &self.kind.scale {
             Some(paths)
@@ -110,7 +110,7 @@ impl Target<'_> {
         object
     }
 
-    /// Fails if a body is not of this kind and place; writes into it what the URL says already.
+    /// Fails if a body is not of this kind and place; completes it by the parts of the URL.
     pub(crate) fn check_body(&self, object: &mut Value) -> Result<(), Status> {
         let Self { kind, place } = self;
         let malformed = || Status::bad_request("the body is no object with metadata");
@@ -174,7 +174,7 @@ impl Target<'_> {
     }
 }
 
-/// Everything of which a change is a new generation.
+/// The fields whose change is a new generation.
 pub(crate) fn specification<'a>(kind: &Kind, object: &'a Value) -> Vec<(&'a String, &'a Value)> {
     let fields = object.as_object().into_iter().flatten();
     let counts = |field: &str| match field {
@@ -193,7 +193,7 @@ pub(crate) fn specification<'a>(kind: &Kind, object: &'a Value) -> Vec<(&'a Stri
         .collect()
 }
 
-/// The rules of upstream's validation that our requests could break.
+/// Checks the rules of upstream's validation that requests of the tests could break.
 pub(crate) fn validate(target: &Target<'_>, object: &Value) -> Result<(), Status> {
     let Target { kind, place } = target;
     let Some(paths) = &kind.scale else {

@@ -9,19 +9,19 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::{SimKube, kinds::Kind, request::Selection, store::Change, text};
 
-/// How often a watch has a bookmark. A real server does not send one before the end of a shorter watch.
+/// Interval of the bookmarks of a watch. A real server does not send one before the end of a shorter watch.
 const BOOKMARK: Duration = Duration::from_mins(1);
 
-/// How a watch is disturbed.
+/// Disturbance of a watch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Disturbance {
-    /// How much later than the write each event is sent.
+    /// Delay of each event after the write.
     pub(crate) lag: Duration,
-    /// When it ends without a word.
+    /// Time after which the watch ends without a word.
     pub(crate) ends_after: Option<Duration>,
 }
 
-/// When the first bookmark of a watch that begins now is due.
+/// Time of the first bookmark of a watch that begins now.
 pub(crate) fn first_bookmark() -> Instant {
     present() + BOOKMARK
 }
@@ -30,10 +30,10 @@ pub(crate) fn first_bookmark() -> Instant {
 pub(crate) struct Watch {
     pub(crate) server: SimKube,
     pub(crate) kind: Arc<Kind>,
-    /// Of the keys.
+    /// Prefix of the keys.
     pub(crate) prefix: String,
     pub(crate) selection: Selection,
-    /// The revision that it has got to.
+    /// The revision of the last sent change.
     pub(crate) at: u64,
     /// Objects that are sent first, as if they were created.
     pub(crate) first: Vec<Arc<Value>>,
@@ -43,7 +43,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The lines that it sends.
+    /// The lines of the watch.
     pub(crate) fn lines(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
         stream::unfold(self, async |mut watch| {
             let lines = watch.next().await?;
@@ -61,7 +61,7 @@ impl Watch {
             return Some(first);
         }
         loop {
-            // Before the look at the changes, so that none is missed.
+            // Registered before the look at the changes, so that none is missed.
             let server = self.server.clone();
             let mut moved = std::pin::pin!(server.moved());
             moved.as_mut().enable();
@@ -86,7 +86,7 @@ impl Watch {
         }
     }
 
-    /// The events since it last looked; none if the history no longer reaches back.
+    /// The events since the last look; none if the history no longer reaches back.
     fn changes(&mut self) -> Option<String> {
         let server = self.server.clone();
         let state = server.state();
@@ -113,7 +113,7 @@ impl Watch {
             (false, false) => return None,
         };
         if was && !is && !change.is_deletion {
-            // It has left the selection: its last state in it, at the revision of the change.
+            // The object has left the selection: its last state in it, at the revision of the change.
             let mut last = change.before.as_deref().cloned()?;
             last["metadata"]["resourceVersion"] =
                 change.object["metadata"]["resourceVersion"].clone();
@@ -141,7 +141,7 @@ pub(crate) fn present() -> Instant {
     Instant::now()
 }
 
-/// One event, in the order of upstream's fields: what follows a type is read without being kept.
+/// One event, in the order of upstream's fields: a reader need not keep the rest after the type.
 pub(crate) fn line(kind: &str, object: &Value) -> String {
     let object = text(object);
     format!(r#"{{"type":"{kind}","object":{object}}}"#) + "\n"

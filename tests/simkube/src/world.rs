@@ -1,4 +1,4 @@
-//! What runs in a cluster besides its API server: the controllers of workloads, the scheduler, the kubelets, and the
+//! The parts of a cluster besides its API server: the controllers of workloads, the scheduler, the kubelets, and the
 //! metrics of pods. All act on the objects of the server only, as the real ones do.
 //!
 //! ```text
@@ -26,17 +26,17 @@ use serde_json::{Value, json};
 use self::metrics::Defects;
 use crate::{Now, SimKube};
 
-/// What all pods of an app use together, in thousandths of a cpu, at a time.
+/// Total usage of the pods of an app at a time, in thousandths of a cpu.
 pub type Demand = Arc<dyn Fn(&str, Timestamp) -> u64 + Send + Sync>;
 
-/// The label by which the pods of an app are known.
+/// The label that identifies the pods of an app.
 pub const APP: &str = "app";
 
 /// The rest of a cluster.
 pub struct World {
     server: SimKube,
     now: Now,
-    /// How long a pod takes from its node to readiness.
+    /// Time from the assignment of a node to a pod's readiness.
     start_up: Duration,
     demand: Demand,
     defects: Arc<Mutex<Defects>>,
@@ -44,8 +44,8 @@ pub struct World {
 }
 
 impl World {
-    /// A cluster with so many nodes of `cpu` thousandths each, whose pods need `start_up` to become ready, and use what
-    /// `demand` says.
+    /// A cluster with this many nodes of `cpu` thousandths each, whose pods need `start_up` to become ready, and have
+    /// the usage of `demand`.
     #[must_use]
     pub fn new(
         server: &SimKube,
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// What every controller does about the objects as they are.
+    /// Runs every controller once.
     pub fn step(&mut self) {
         self.server.collect_garbage();
         self.reconcile_deployments();
@@ -95,7 +95,7 @@ impl World {
         self.run_pods();
     }
 
-    /// Lets what is there have run for so long: its pods exist, and became ready then.
+    /// Makes the existing pods look as if they had been ready for this span.
     pub fn has_run_for(&mut self, span: SignedDuration) {
         self.step();
         let since = (self.now)() - span;
@@ -104,19 +104,19 @@ impl World {
         }
     }
 
-    /// From now on `metrics.k8s.io` answers nothing that is asked about a namespace.
+    /// Silences `metrics.k8s.io` about a namespace from now on.
     pub fn silence_metrics(&self, namespace: &str) {
         let mut defects = self.defects.lock().unwrap_or_else(PoisonError::into_inner);
         defects.silent.insert(namespace.to_owned());
     }
 
-    /// From now on `metrics.k8s.io` answers what was so long ago.
+    /// Lets `metrics.k8s.io` answer with the usage of this span ago from now on.
     pub fn age_metrics(&self, age: SignedDuration) {
         let mut defects = self.defects.lock().unwrap_or_else(PoisonError::into_inner);
         defects.age = age;
     }
 
-    /// What the pods of a namespace use, as the items that `metrics.k8s.io` lists.
+    /// The usage of the pods of a namespace, as the items that `metrics.k8s.io` lists.
     #[must_use]
     pub fn usage(&self, namespace: &str) -> Vec<Value> {
         metrics::usage(&self.server, namespace, (self.now)(), &self.demand)
@@ -130,7 +130,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // What answers for the metrics holds servers, and they hold it: without this none is ever freed.
+        // The backends of the metrics hold servers, which hold them: without this none is ever freed.
         self.server.end_aggregation();
     }
 }
@@ -151,7 +151,7 @@ pub fn pods(server: &SimKube, namespace: &str, app: &str) -> Vec<Arc<Value>> {
     server.objects("pods").into_iter().filter(of_app).collect()
 }
 
-/// Whether a pod is ready.
+/// Returns whether a pod is ready.
 #[must_use]
 pub fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
@@ -169,7 +169,7 @@ fn requests(pod: &Value) -> u64 {
         .sum()
 }
 
-/// `250m` or `2`, in thousandths.
+/// Parses `250m` or `2`, in thousandths.
 #[must_use]
 pub fn milli(quantity: &str) -> Option<u64> {
     match quantity.strip_suffix('m') {

@@ -1,4 +1,4 @@
-//! Decides which tenant gets the next slot, and in which lane. Pure: it reads no clock and wakes no task.
+//! The assignment of slots and lanes to tenants. Pure: it reads no clock and wakes no task.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,9 +8,9 @@ use std::{
 
 use crate::clock::Monotonic;
 
-/// For how long a tenant counts as slow after slow work.
+/// Time for which a tenant counts as slow after slow work.
 const SLOW_FOR: Duration = Duration::from_mins(1);
-/// How many tenants are remembered before idle ones are removed.
+/// Number of tenants from which idle ones are removed.
 const MAX_IDLE: usize = 1_024;
 
 /// The slots of both lanes, and the work that waits for them.
@@ -21,7 +21,7 @@ pub(super) struct Lanes<W> {
     shares: BTreeMap<Arc<str>, Share<W>>,
     holds: BTreeMap<HoldId, Hold>,
     last_id: HoldId,
-    /// The virtual time of fair queueing: what the tenant that was started last had used before. An idle tenant starts
+    /// The virtual time of fair queueing: the time that the tenant started last had used before. An idle tenant starts
     /// again from here, so that idle time gives no credit.
     virtual_time: Duration,
 }
@@ -41,7 +41,7 @@ struct Hold {
     tenant: Arc<str>,
     lane: Lane,
     since: Monotonic,
-    /// Whether its work is slow, and moves to the slow lane when that has room.
+    /// The work is slow, and moves to the slow lane when that has room.
     is_slow: bool,
 }
 
@@ -49,17 +49,17 @@ struct Hold {
 #[derive(Debug)]
 struct Share<W> {
     waiting: VecDeque<W>,
-    /// For how long its work has used slots.
+    /// Time for which the work of the tenant has used slots.
     used: Duration,
     latency: LatencyClass,
 }
 
-/// How fast the work of a tenant is.
+/// Latency of the work of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LatencyClass {
     Unknown,
     Prompt,
-    /// Until this reading; then unknown.
+    /// Slow until this reading, and then unknown.
     Slow(Monotonic),
 }
 
@@ -97,7 +97,7 @@ impl<W> Lanes<W> {
             return None;
         }
         self.move_slow();
-        // Before slow periods end: while slow work runs, that of its tenant goes on.
+        // Before slow periods end: a tenant stays slow while its slow work runs.
         self.renew_slow(now);
         for share in self.shares.values_mut() {
             share.end_slow(now);
@@ -182,7 +182,8 @@ impl<W> Lanes<W> {
         }
     }
 
-    /// The minute begins when slow work ends: a tenant whose only work has run for longer would have no slot for others.
+    /// Restarts the slow minute of tenants with running slow work: a tenant whose only work runs for longer would
+    /// otherwise have no slot for more.
     fn renew_slow(&mut self, now: Monotonic) {
         for hold in self.holds.values().filter(|hold| hold.is_slow) {
             if let Some(share) = self.shares.get_mut(&hold.tenant) {
@@ -195,20 +196,21 @@ impl<W> Lanes<W> {
         let held = self.holds_of(tenant, None);
         let limit = match latency {
             LatencyClass::Unknown => 1,
-            // If all of its work turns out to be slow, the slow lane has room for it.
+            // The slow lane has room for all of the work if all of it turns out to be slow.
             LatencyClass::Prompt | LatencyClass::Slow(_) => self.slots - 1,
         };
         held < limit && self.has_room(tenant, latency.lane())
     }
 
-    /// Whether a lane has a slot for a tenant: the last free one is reserved for tenants that hold none in this lane.
+    /// Returns whether a lane has a slot for a tenant: the last free slot is reserved for tenants that hold none in
+    /// this lane.
     fn has_room(&self, tenant: &Arc<str>, lane: Lane) -> bool {
         let in_use = self.holds.values().filter(|hold| hold.lane == lane).count();
         let reserved = usize::from(self.holds_of(tenant, Some(lane)) > 0);
         in_use + reserved < self.slots
     }
 
-    /// How many slots a tenant holds, in one lane or in both.
+    /// Returns the number of slots that a tenant holds, in one lane or in both.
     fn holds_of(&self, tenant: &Arc<str>, lane: Option<Lane>) -> usize {
         let is_its =
             |hold: &&Hold| hold.tenant == *tenant && lane.is_none_or(|lane| hold.lane == lane);
@@ -227,7 +229,7 @@ impl<W> Lanes<W> {
         }
         let holds = &self.holds;
         self.shares.retain(|tenant, share| {
-            // Forgotten, it would start in the prompt lane again.
+            // A slow tenant that is forgotten would start in the prompt lane again.
             let is_slow = matches!(share.latency, LatencyClass::Slow(_));
             let is_working = holds.values().any(|hold| hold.tenant == *tenant);
             is_slow || is_working || !share.waiting.is_empty()

@@ -37,7 +37,7 @@ async fn after_two_seconds_slow_work_uses_no_slot_of_other_tenants() {
     sleep(PROMPT * 2).await;
     assert_eq!(slots.slow_tenants(), ["slow".into()]);
     let prompt = start(&slots, "shop", 41, PROMPT_WORK);
-    // The first runs alone, and then four at a time.
+    // The first runs alone, because the latency of the tenant is unknown, and the rest four at a time.
     sleep(PROMPT_WORK * 11 + PROMPT_WORK / 2).await;
     assert_eq!((ended(&prompt), ended(&slow)), (41, 0));
 }

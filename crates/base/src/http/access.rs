@@ -1,4 +1,4 @@
-//! Who may read `/metrics`: users whose token a review allows.
+//! Access to `/metrics` for users whose token a review allows.
 //!
 //! Requests of one peer with the same token share one review, and its verdict is used for some seconds. A review that fails or takes
 //! too long is no verdict: the response is 503, and the next request is reviewed again.
@@ -17,7 +17,7 @@ use super::reviews::{Digest, FairReviews, ReviewLimits};
 use crate::clock::Clock;
 use foretide_api::ports::{Access, AccessReviewer, BearerToken, ClusterError, User};
 
-/// Of each peer. A review is two requests to the API server, which take milliseconds.
+/// Limits of each peer. A review is two requests to the API server, which take milliseconds.
 const REVIEWS: ReviewLimits = ReviewLimits {
     tenants: 32,
     results: 32,
@@ -26,16 +26,16 @@ const REVIEWS: ReviewLimits = ReviewLimits {
 /// The path that a user must be allowed to get.
 const METRICS_PATH: &str = "/metrics";
 
-/// Which requests for `/metrics` are answered.
+/// The check of requests for `/metrics`.
 pub struct MetricsAccess<R> {
     reviewer: R,
     verdicts: FairReviews<Verdict>,
 }
 
-/// What the reviews say about a token.
+/// Result of the reviews of a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Verdict {
-    /// It is of a user who may read the metrics.
+    /// The token is of a user who may read the metrics.
     Allowed,
     /// It is of this user, who may not.
     Forbidden {
@@ -47,7 +47,7 @@ enum Verdict {
     Unauthenticated,
 }
 
-/// Why a request is refused.
+/// Reason for the refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {
     /// It has no token, or one that is not valid for any user.
@@ -70,7 +70,7 @@ impl<R> std::fmt::Debug for MetricsAccess<R> {
 }
 
 impl<R: AccessReviewer> MetricsAccess<R> {
-    /// Access as this reviewer decides.
+    /// Returns the access that this reviewer grants.
     #[must_use]
     pub fn new(reviewer: R, clock: Clock) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl<R: AccessReviewer> MetricsAccess<R> {
 /// The token of a request with exactly one `Authorization` header.
 pub fn bearer(headers: &HeaderMap) -> Option<BearerToken> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    // Of several, a proxy in front may have checked another one.
+    // Several headers count as none: a proxy in front may have checked another one than this process.
     let value = values.next().filter(|_| values.next().is_none())?;
     BearerToken::of_header(value.to_str().ok()?)
 }

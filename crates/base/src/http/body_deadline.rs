@@ -1,4 +1,4 @@
-//! The body of a request that must arrive in time: what has come of it is in memory.
+//! The body of a request, which must arrive in time: the received part of it is in memory.
 
 use std::{
     pin::Pin,
@@ -10,7 +10,7 @@ use axum::BoxError;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-/// How long the whole body may take: the largest, an experiment of the Lab, comes from this machine.
+/// The time for a whole body: the largest, an experiment of the Lab, comes from this machine.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A body that ends with an error when it takes longer than [`BODY_TIMEOUT`].

@@ -1,9 +1,9 @@
-//! The open connections of one port: how many there may be, and which one is closed for a new one.
+//! The open connections of one port: their limits, and the choice of one that is closed for a new one.
 //!
-//! Any pod that reaches a port may open connections. At the limit, one is closed for a new one, of the peer (an address)
-//! that has the most: of those that answer no request now, one that never had a request, or else the one whose last
-//! request is longest ago. So connections of one pod keep neither the probes of the kubelet nor the API server out, nor
-//! KEDA, whether they are idle or busy.
+//! Any pod that reaches a port may open connections. At the limit, one is closed for a new one, of the peer (an
+//! address) that has the most: of those that answer no request now, one that never had a request, or else the one whose
+//! last request is longest ago. So connections of one pod keep neither the probes of the kubelet nor the API server
+//! out, nor KEDA, whether they are idle or busy.
 
 use std::{
     cmp::Reverse,
@@ -31,12 +31,12 @@ use super::body_deadline::BodyDeadline;
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub IpAddr);
 
-/// What one connection does.
+/// Use of one connection.
 #[derive(Debug, Default)]
 pub struct Activity {
     /// Requests whose response has not been sent to its end.
     in_flight: AtomicUsize,
-    /// Place of its last request among those of all connections; 0 before the first one.
+    /// Place of the connection's last request among those of all connections; 0 before the first one.
     last_request: AtomicU64,
     /// Requests of all connections.
     requests: Arc<AtomicU64>,
@@ -53,11 +53,11 @@ pub struct BodyInFlight<B> {
     _request: InFlight,
 }
 
-/// How many connections may be open.
+/// Limits of open connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
     pub total: usize,
-    /// From one address.
+    /// Open connections from one address.
     pub of_peer: usize,
 }
 
@@ -78,10 +78,10 @@ pub async fn serve_connections<S, I, F>(
 {
     let requests = Arc::<AtomicU64>::default();
     let mut tasks = JoinSet::new();
-    // In the order in which they were accepted.
+    // Ordered by the time of acceptance.
     let mut open: Vec<Open> = Vec::new();
     while let Some((peer, stream)) = incoming.next().await {
-        // Otherwise the set would keep a result of each connection that has ended, until the port is closed.
+        // Without this, the set would keep a result of each connection that has ended, until the port is closed.
         while tasks.try_join_next().is_some() {}
         open.retain(|connection| !connection.task.is_finished());
         if let Some(position) = closed_for(peer, &open, limits) {
@@ -95,7 +95,7 @@ pub async fn serve_connections<S, I, F>(
             task,
         });
     }
-    // Closes the listener before the last requests end: nobody would serve what it accepts.
+    // Closes the listener before the last requests end: connections that it accepts would not be served.
     drop(incoming);
     while tasks.join_next().await.is_some() {}
 }
@@ -107,7 +107,7 @@ fn closed_for(peer: IpAddr, open: &[Open], limits: ConnectionLimits) -> Option<u
     let from = if count_of(peer) >= limits.of_peer {
         peer
     } else if open.len() >= limits.total {
-        // Of those that have the most, whose connection is needed least.
+        // A connection of the peer with the most, the one that is needed least.
         let by_use = |one: &&Open| (Reverse(count_of(one.peer)), one.activity.rank());
         open.iter().min_by_key(by_use)?.peer
     } else {
@@ -166,7 +166,7 @@ impl Activity {
 
     fn rank(&self) -> (bool, u64) {
         let is_answering = self.in_flight.load(Ordering::Relaxed) > 0;
-        // The least is closed first: `false` before `true`, and the longest unused before others.
+        // The smallest rank is closed first: `false` before `true`, and the longest unused before others.
         (is_answering, self.last_request.load(Ordering::Relaxed))
     }
 }
@@ -287,7 +287,7 @@ mod tests {
         let limits = |total| ConnectionLimits { total, of_peer: 3 };
         assert_eq!(rig.closed_for(keda, limits(6)), [] as [&str; 0]);
         assert_eq!(rig.closed_for(keda, limits(4)), ["silent", "busy"]);
-        // Now each has one, and none of them but the stranger's answers.
+        // Each peer has one now, and only the stranger's answers a request.
         assert_eq!(rig.closed_for(keda, limits(3)), ["keda"]);
         drop(requests);
     }

@@ -6,7 +6,7 @@ use axum::{Router, http::StatusCode, routing::get};
 
 use super::probe;
 
-/// `/healthz` and `/readyz`; `unready` says what is missing, if something is.
+/// `/healthz` and `/readyz`; `unready` returns the reason for which the process is not ready, if there is one.
 pub fn probes(unready: impl Fn() -> Option<String> + Send + Sync + 'static) -> Router {
     let unready = Arc::new(unready);
     let ready = move || std::future::ready(probe(unready()));

@@ -7,8 +7,8 @@
 //!     a: 4096, b: 4096  ── KEDA asks for one ───► the newest permit of a is evicted
 //! ```
 //!
-//! If all is in use, the holder with the most loses its newest permit to one with less. Idle streams of one holder
-//! therefore cannot exclude another: every holder can get an equal share.
+//! If everything is in use, the holder with the most loses its newest permit to one with less. Idle streams of one
+//! holder therefore cannot exclude another: every holder can get an equal share.
 
 use std::{
     collections::BTreeMap,
@@ -28,12 +28,12 @@ pub struct Quota<H: Holder> {
     clock: Clock,
 }
 
-/// Whom permits are counted for: an address, or the name of a reader.
+/// Key by which permits are counted: an address, or the name of a reader.
 pub trait Holder: Ord + Clone + Debug {}
 
 impl<H: Ord + Clone + Debug> Holder for H {}
 
-/// How much there is of a kind.
+/// Limits of one kind of permits.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// What needs a permit, in the plural.
@@ -50,22 +50,23 @@ pub struct Limits {
 
 #[derive(Debug)]
 struct Usage<H> {
-    /// Those that hold permits.
+    /// Holders of permits.
     holders: BTreeMap<H, Held>,
     /// The sizes of all permits in use, without evicted ones.
     size: usize,
     next_id: u64,
-    /// Of the line that a limit was reached.
+    /// Pace of the log line about a limit that was reached.
     log_pace: LogPace,
 }
 
-/// What one holder has.
+/// Permits of one holder.
 #[derive(Debug, Default)]
 struct Held {
-    /// The sizes of its permits, and what tells that they are evicted; in the order in which they were acquired.
+    /// Size of each permit with the channel whose end tells that it is evicted; in the order in which they were
+    /// acquired.
     permits: BTreeMap<u64, (usize, oneshot::Sender<()>)>,
     size: usize,
-    /// The sizes of those that were evicted and are not dropped yet: what a client does not read stays in memory.
+    /// Sum of the sizes of evicted permits that are not dropped yet: data that a client does not read stay in memory.
     evicted: usize,
 }
 
@@ -79,7 +80,7 @@ pub struct Permit<H: Holder> {
     evicted: oneshot::Receiver<()>,
 }
 
-/// Why there is no permit, or no longer; a sentence for the client.
+/// Reason for which there is no permit, or no longer; a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exhausted(String);
 
@@ -96,15 +97,15 @@ impl<H: Holder> Quota<H> {
         })
     }
 
-    /// Acquires a permit for one of what is counted.
+    /// Acquires a permit of size one.
     ///
     /// # Errors
-    /// The holder is at its limit, or all is in use and no other holds more.
+    /// The holder is at its limit, or everything is in use and no other holds more.
     pub fn acquire(self: &Arc<Self>, holder: H) -> Result<Permit<H>, Exhausted> {
         self.acquire_many(holder, 1)
     }
 
-    /// Acquires a permit for so many of what is counted, as [`acquire`](Self::acquire) does for one.
+    /// Acquires a permit of this size, as [`acquire`](Self::acquire) does for size one.
     ///
     /// # Errors
     /// The holder is at its limit, or all is in use and no other holds more.
@@ -154,7 +155,7 @@ impl<H: Holder> Quota<H> {
         ))
     }
 
-    /// Logs who reached a limit, at most once in a minute.
+    /// Logs the holder that reached a limit, at most once in a minute.
     fn warn(&self, holder: &H) {
         let mut usage = self.usage();
         if !usage.log_pace.admits(self.clock.monotonic()) {
@@ -197,25 +198,25 @@ impl<H> Default for Usage<H> {
 }
 
 impl<H: Ord> Usage<H> {
-    /// How much a holder has, and how much of what it had is evicted and not dropped yet.
+    /// The size of a holder's permits, and that of its evicted permits that are not dropped yet.
     fn of_holder(&self, holder: &H) -> (usize, usize) {
         let held = self.holders.get(holder);
         held.map_or((0, 0), |it| (it.size, it.evicted))
     }
 
-    /// Evicts the newest permits of those with the most, until `size` more fit for one that holds `own`; false if nobody
-    /// has enough for that.
+    /// Evicts the newest permits of the holders with the most, until `size` more fit for one that holds `own`; false if
+    /// no holder has enough for that.
     fn make_room(&mut self, total: usize, own: usize, size: usize) -> bool {
         while self.size + size > total {
             let largest = self.holders.values_mut().max_by_key(|it| it.size);
-            // Two that differ by less would otherwise evict each other in turn.
+            // Holders that differ by less would otherwise evict each other in turn.
             let Some(largest) = largest.filter(|it| it.size > own + size) else {
                 return false;
             };
             let Some((_, (evicted, _tells))) = largest.permits.pop_last() else {
                 return false;
             };
-            // The sender is dropped: a closed channel tells the holder.
+            // Dropping the sender closes the channel, which tells the holder.
             largest.size -= evicted;
             largest.evicted += evicted;
             self.size -= evicted;
@@ -227,7 +228,7 @@ impl<H: Ord> Usage<H> {
 // === impl Permit ===
 
 impl<H: Holder> Permit<H> {
-    /// Waits until the permit is evicted; returns why, for the client.
+    /// Waits until the permit is evicted; returns the reason for the client.
     pub async fn evicted(&mut self) -> Exhausted {
         // Nothing is sent; the channel closes.
         drop((&mut self.evicted).await);
@@ -318,7 +319,7 @@ mod tests {
             quota.acquire(peer(2)).unwrap(),
             quota.acquire(peer(2)).unwrap(),
         ];
-        // Both have two.
+        // Both peers have two.
         assert!(quota.acquire(peer(2)).is_err());
         assert!(quota.acquire(peer(1)).is_err());
         let ended = idle
@@ -363,7 +364,7 @@ mod tests {
     }
 
     proptest! {
-        /// A peer gets an equal share of the permits, no matter how many the others hold.
+        /// A peer gets an equal share of the permits, no matter how many other peers hold.
         #[test]
         fn a_peer_gets_its_share(
             total in 1_usize..40,

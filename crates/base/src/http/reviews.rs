@@ -32,12 +32,12 @@ use crate::{
 };
 use foretide_api::ports::ClusterError;
 
-/// How long a result is used, as by the API servers of Kubernetes: repeated requests cost one review.
+/// Time for which a result is used, as by the API servers of Kubernetes: repeated requests cost one review.
 const RESULT_LASTS: Duration = Duration::from_secs(10);
-/// How long a request waits for a review: less than the default `scrape_timeout` of Prometheus, 10 s.
+/// Time for which a request waits for a review: less than the default `scrape_timeout` of Prometheus, 10 s.
 pub const REVIEW_DEADLINE: Duration = Duration::from_secs(5);
 
-/// SHA-256 of what is reviewed, so that no token is kept.
+/// SHA-256 of the subject of a review, so that no token is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
@@ -47,46 +47,46 @@ pub struct Reviews<T> {
     clock: Clock,
     results: SharedMap<Digest, LastResult<T>>,
     slots: Semaphore,
-    /// Whether a review waits for a slot, or is not made without one.
+    /// A review waits for a slot; without this, it is not made if there is none.
     waits: bool,
-    /// Whether the last review failed, so that a row of failures is logged once.
+    /// The last review failed; a row of failures is logged once.
     fails: Arc<AtomicBool>,
 }
 
-/// Reviews of one kind that tenants, such as peers or users, ask for. None has all slots, and what is kept of one does
-/// not replace what is kept of another.
+/// Reviews of one kind that tenants, such as peers or users, ask for. No tenant has all slots, and the results of one
+/// do not replace those of another.
 pub struct FairReviews<T> {
     about: &'static str,
     clock: Clock,
     of_tenants: SharedMap<Arc<str>, Reviews<T>>,
-    /// How many results of one tenant are kept.
+    /// Number of results of one tenant that are kept.
     results_max: usize,
     slots: FairSlots,
-    /// Of all tenants.
+    /// The last review of any tenant failed.
     fails: Arc<AtomicBool>,
 }
 
-/// How many reviews of one kind there are.
+/// Limits of the reviews of one kind.
 #[derive(Debug, Clone, Copy)]
 pub struct ReviewLimits {
     /// Tenants that are known.
     pub tenants: usize,
     /// Results that are kept of one tenant: clients choose what is reviewed.
     pub results: usize,
-    /// Reviews in flight, and as many more that are slow; of one tenant one less.
+    /// Reviews in flight, and as many more that are slow; for one tenant one less.
     pub in_flight: usize,
 }
 
-/// Why there is no result.
+/// Reason for which there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreviewed {
-    /// As many reviews as may be are in flight, and this one does not wait.
+    /// The largest number of reviews is in flight, and this one does not wait.
     Busy,
     /// The review failed or took too long.
     Failed,
 }
 
-/// The last result about one thing. It is locked while it is being reviewed.
+/// The last result of one subject. It is locked while it is being reviewed.
 #[derive(Debug)]
 struct LastResult<T>(Mutex<Option<(Monotonic, T)>>);
 
@@ -114,8 +114,8 @@ impl Digest {
 // === impl Reviews ===
 
 impl<T: Clone> Reviews<T> {
-    /// Reviews of what `about` says in log records. At most `results_max` results are kept, because clients choose what
-    /// is reviewed, and at most `reviews_max` reviews are in flight.
+    /// Returns reviews that log records name by `about`. At most `results_max` results are kept, because clients choose
+    /// the subjects, and at most `reviews_max` reviews are in flight.
     #[must_use]
     pub fn new(about: &'static str, clock: Clock, results_max: usize, reviews_max: usize) -> Self {
         Self {
@@ -128,7 +128,8 @@ impl<T: Clone> Reviews<T> {
         }
     }
 
-    /// The same, but a review for which there is no slot is not made. So what anyone can ask for holds no request.
+    /// Returns the same reviews without a queue: a review for which there is no slot is not made, so that clients
+    /// without rights hold no request.
     #[must_use]
     pub fn without_queue(self) -> Self {
         Self {
@@ -137,7 +138,7 @@ impl<T: Clone> Reviews<T> {
         }
     }
 
-    /// The result of a review, or the last one about the same.
+    /// The result of a review, or the last one of the same subject.
     ///
     /// # Errors
     /// [`Unreviewed`]
@@ -179,7 +180,8 @@ impl<T: Clone> Reviews<T> {
         }
     }
 
-    /// Logs why there is no result: the first time as a warning, because any client that reaches the port can repeat it.
+    /// Logs the reason for which there is no result: the first time as a warning, because any client that reaches the
+    /// port can repeat it.
     #[expect(
         clippy::cognitive_complexity,
         reason = "the branches are those of the log macros"
@@ -201,8 +203,8 @@ impl<T: Clone> Reviews<T> {
 // === impl FairReviews ===
 
 impl<T: Clone + Default + PartialEq> FairReviews<T> {
-    /// Reviews of what `about` says in log records. Of the results of a tenant, the default, which refuses, is evicted
-    /// first.
+    /// Returns reviews that log records name by `about`. Among the results of a tenant, the default, which refuses, is
+    /// evicted first.
     #[must_use]
     pub fn new(about: &'static str, clock: Clock, limits: ReviewLimits) -> Self {
         let ReviewLimits {
@@ -220,7 +222,7 @@ impl<T: Clone + Default + PartialEq> FairReviews<T> {
         }
     }
 
-    /// The result of a review that a tenant asks for, or its last one about the same.
+    /// The result of a review that a tenant asks for, or the tenant's last one of the same subject.
     ///
     /// # Errors
     /// [`Unreviewed`]
@@ -239,7 +241,7 @@ impl<T: Clone + Default + PartialEq> FairReviews<T> {
         reviews.get(about, in_turn).await
     }
 
-    /// What is kept of what was reviewed.
+    /// Subjects with a result.
     #[cfg(test)]
     pub fn keys(&self) -> Vec<Digest> {
         let reviews = self.of_tenants.values().into_iter();
@@ -249,7 +251,7 @@ impl<T: Clone + Default + PartialEq> FairReviews<T> {
     }
 
     fn of_a_tenant(&self) -> Reviews<T> {
-        // The slots of all are enough.
+        // The slots of all tenants are limit enough.
         let unlimited = Semaphore::MAX_PERMITS;
         let clock = self.clock.clone();
         Reviews {
@@ -263,7 +265,7 @@ impl<T: Clone + Default + PartialEq> FairReviews<T> {
 // === impl LastResult ===
 
 impl<T: Default + PartialEq> LastResult<T> {
-    /// Whether nobody has an advantage of it: there is none, or it is the default.
+    /// Returns whether the result helps no one: there is none, or it is the default.
     fn refuses(&self) -> bool {
         let last = self.0.try_lock();
         last.is_ok_and(|last| {

@@ -22,11 +22,11 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     total: 64,
     of_peer: 64,
 };
-/// How long the header of a request may take.
+/// The time for the header of a request.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take none of an answer: meanwhile the answer is in memory.
+/// The time for which a client may take nothing of an answer: meanwhile the answer is in memory.
 pub const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How much of a request's header is kept of one connection, and of an answer that its reader is slow to take.
+/// Size of the buffers of one connection for a request's header, and for an answer that its reader is slow to take.
 const BUFFER_MAX: usize = 64 * 1024;
 /// The pause after a connection could not be accepted: the process may have no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -47,9 +47,9 @@ async fn accept(listener: &TcpListener) -> (IpAddr, TcpStream) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // The frames of an answer would wait for each other's acknowledgement.
+                // Otherwise the frames of an answer would wait for each other's acknowledgement.
                 drop(stream.set_nodelay(true));
-                // An IPv4 client of an IPv6 socket is the same peer.
+                // Canonical, because an IPv4 client of an IPv6 socket is the same peer.
                 return (peer.ip().to_canonical(), stream);
             }
             Err(error) => {
@@ -71,7 +71,7 @@ where
     serve_connections(incoming, LIMITS, serve_one).await;
 }
 
-/// The stream of a connection, which ends with an error when its client takes none of what is sent for [`UNREAD_TIMEOUT`].
+/// The stream of a connection, which ends with an error when its client takes no sent data for [`UNREAD_TIMEOUT`].
 pub fn with_unread_timeout<I>(stream: I) -> TokioIo<Pin<Box<TimeoutStream<I>>>>
 where
     I: AsyncRead + AsyncWrite,
@@ -123,7 +123,7 @@ mod tests {
             .route("/large", get(large))
     }
 
-    /// What the server sends until it closes the connection.
+    /// The text that the server sends until it closes the connection.
     async fn received(mut client: DuplexStream) -> String {
         let mut text = String::new();
         // A connection that is aborted may end with an error.
@@ -158,7 +158,7 @@ mod tests {
         let (mut probe, of_server) = duplex(1024);
         sender.unbounded_send((PEER, of_server)).unwrap();
         probe.write_all(REQUEST).await.unwrap();
-        // Long before the idle connections reach their timeout.
+        // Earlier than the timeout of the idle connections.
         let soon = Duration::from_secs(1);
         let answer = timeout(soon, received(probe)).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
@@ -178,7 +178,7 @@ mod tests {
         let served = tokio::spawn(serve_plain(stream::iter([(PEER, of_server)]), router()));
         let request = b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n";
         client.write_all(request).await.unwrap();
-        // As long as it takes a little, it is served.
+        // A client that takes a little now and then is served.
         for _ in 0..3 {
             tokio::time::sleep(UNREAD_TIMEOUT / 2).await;
             client.read_exact(&mut [0; 1024]).await.unwrap();
@@ -197,7 +197,7 @@ mod tests {
         let served = tokio::spawn(serve_plain(stream::iter([(PEER, of_server)]), router));
         let begun = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n";
         client.write_all(begun).await.unwrap();
-        // A byte now and then does not help.
+        // A byte now and then does not prolong the time.
         for _ in 0..4 {
             client.write_all(b"a").await.unwrap();
             tokio::time::sleep(Duration::from_secs(7)).await;
@@ -226,7 +226,7 @@ mod tests {
             let mut client = open(PEER);
             let request = b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n";
             client.write_all(request).await.unwrap();
-            // Its answer has begun.
+            // The answer to this client has begun.
             client.read_exact(&mut [0; 8]).await.unwrap();
             slow.push(client);
         }

@@ -1,7 +1,7 @@
 //! Serves a router over TLS: HTTP/1.1 and HTTP/2, with a certificate that may change while connections are open.
 //!
 //! Each new connection gets the newest configuration; open ones go on with theirs. A handler finds the certificates
-//! that the client presented in the request's extension [`PeerCertificates`]. Whom they belong to is left to `identity`.
+//! that the client presented in the request's extension [`PeerCertificates`]. `identity` decides on their owner.
 
 use std::{
     future::{Future, ready},
@@ -33,29 +33,29 @@ use super::{
     serve::{HEADER_TIMEOUT, accepted, with_unread_timeout},
 };
 
-/// How long a handshake may take.
+/// The time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest header of a request. Those of the API server name the groups of a user.
+/// The largest header of a request. Headers of the API server name the groups of a user.
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
-/// How much of the bodies of one connection's requests, and of one body, is received before it is read.
+/// Sizes of the received and unread bodies of one connection, and of one body.
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// How often a silent HTTP/2 connection is asked whether its client is there.
+/// Period of the pings on a silent HTTP/2 connection, which show whether its client is there.
 const PING_PERIOD: Duration = Duration::from_secs(30);
-/// How long requests in flight may take after the server was told to stop.
+/// The time for requests in flight after the server was told to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The newest configuration of new connections; none while there is no certificate.
 pub type TlsConfigs = watch::Receiver<Option<Arc<ServerConfig>>>;
 
-/// How much the clients of a port may hold open.
+/// Limits of the connections and requests of the clients of a port.
 #[derive(Debug, Clone, Copy)]
 pub struct PortLimits {
     /// Connections.
     pub connections: usize,
-    /// Connections from one address. Beyond either limit, one is closed for a new one.
+    /// Connections from one address. At either limit, one is closed for a new one.
     pub connections_of_peer: usize,
-    /// Requests of one connection that are answered at a time over HTTP/2. The client sends others later.
+    /// Requests of one connection that are answered at a time over HTTP/2. The client holds back more.
     pub requests: u32,
 }
 
@@ -79,7 +79,8 @@ pub async fn serve_tls(
     serve_incoming(accepted(listener).boxed(), configs, router, limits, stop).await;
 }
 
-/// As [`serve_tls`], without TLS: HTTP/2 alone, from the first byte on, as clients of gRPC without TLS speak it.
+/// Serves like [`serve_tls`], without TLS: HTTP/2 alone, from the first byte on, as clients of gRPC without TLS speak
+/// it.
 pub async fn serve_http2(
     listener: TcpListener,
     router: Router,
@@ -107,7 +108,7 @@ async fn serve_incoming<S, I>(
     serve_opened(incoming, open, router, limits, stop).await;
 }
 
-/// Serves connections that `open` makes ready for requests; none for one that is closed instead.
+/// Serves connections that `open` makes ready for requests; a connection for which it returns none is closed.
 async fn serve_opened<S, I, O, F>(
     incoming: S,
     open: impl Fn(I) -> F,
@@ -124,7 +125,8 @@ async fn serve_opened<S, I, O, F>(
         stop.await;
         stopped.send_replace(true);
     };
-    // By value, so that the listener is closed before the requests in flight end: what it accepted would be reset.
+    // By value, so that the listener is closed before the requests in flight end: connections that it accepted would be
+    // reset.
     let incoming = incoming.take_until(Box::pin(stopping));
     let serve_one = |peer, stream, activity| {
         let opened = open(stream);
@@ -156,7 +158,7 @@ where
     match accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
         Ok(stream) => Some(stream),
         Err(error) => {
-            // At level debug: any client that reaches the port can repeat it.
+            // At level debug, because any client that reaches the port can repeat it.
             tracing::debug!(%error, "TLS handshake failed");
             None
         }
@@ -194,7 +196,7 @@ impl<I> Opened<I> {
     }
 }
 
-/// What serves the requests of one connection.
+/// The service of one connection's requests.
 struct Connection {
     peer: PeerAddress,
     activity: Arc<Activity>,
@@ -245,8 +247,8 @@ impl Connection {
     }
 }
 
-/// Serves the one protocol that the handshake agreed on. The builder could also tell it from the first bytes of the
-/// client, but it would wait for them without a deadline.
+/// Serves the protocol that the handshake agreed on. The builder could also tell it from the first bytes of the client,
+/// but it would wait for them without a deadline.
 fn builder(is_http2: bool, requests_max: u32) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -398,7 +400,7 @@ mod tests {
         }
     }
 
-    /// What the server sends until it closes the connection.
+    /// The text that the server sends until it closes the connection.
     async fn received<I: AsyncRead + Unpin>(stream: &mut I) -> String {
         let mut text = Vec::new();
         // A connection that is aborted may end with an error.
@@ -487,7 +489,7 @@ mod tests {
         assert_eq!(timeout(second * 2, ended).await.unwrap(), "");
     }
 
-    /// A router that says when its only request has come, and answers it when it is told to.
+    /// A router that reports the arrival of its only request, and answers it when it is told to.
     fn waits() -> (Router, mpsc::UnboundedReceiver<()>, oneshot::Sender<()>) {
         let (answer, waits) = oneshot::channel::<()>();
         let waits = Arc::new(Mutex::new(Some(waits)));

@@ -22,25 +22,25 @@ pub struct Campaign<L> {
     timing: Timing,
     elector: Elector,
     leadership: Leadership,
-    /// Whether this process may take the lease.
+    /// Permission to take the lease.
     is_eligible: Eligible,
     clock: Clock,
     telemetry: Arc<Telemetry>,
     /// The holder that was logged last.
     announced: Option<String>,
-    /// Whether the last attempt failed, which is logged once.
+    /// The last attempt failed, which is logged once.
     failing: bool,
 }
 
-/// Whether a process may take a lease: one that may not leaves it to others.
+/// Permission to take a lease: a process without it leaves the lease to others.
 struct Eligible(Box<dyn Fn() -> bool + Send + Sync>);
 
-/// Why a campaign is over.
+/// Reason for the end of a campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was stopped; the lease is free, unless that could not be written.
+    /// Stopped; the lease is free, unless the release could not be written.
     Stopped,
-    /// This process was the leader and is not any more: it must end, because its memory may be ahead of the cluster.
+    /// Lost leadership: the process must end, because its memory may be ahead of the cluster.
     Lost,
 }
 
@@ -70,7 +70,8 @@ impl<L: LeaseStore> Campaign<L> {
         }
     }
 
-    /// The same candidate, which takes the lease only while it is eligible. One that holds it keeps it.
+    /// Returns the same candidate, which takes the lease only while it is eligible. A holder that is not eligible any
+    /// more keeps the lease.
     #[must_use]
     pub fn eligible_when(self, is_eligible: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
@@ -79,7 +80,7 @@ impl<L: LeaseStore> Campaign<L> {
         }
     }
 
-    /// Where the token is published.
+    /// Returns the leadership to which the token is published.
     #[must_use]
     pub fn leadership(&self) -> &Leadership {
         &self.leadership
@@ -102,7 +103,7 @@ impl<L: LeaseStore> Campaign<L> {
         ended
     }
 
-    /// Attempts one after the other, until the lease is lost.
+    /// Makes one attempt after the other, until the lease is lost.
     async fn hold(&mut self) {
         let mut led = false;
         loop {
@@ -123,7 +124,7 @@ impl<L: LeaseStore> Campaign<L> {
             self.announce(token);
             let renewal = started + self.timing.retry_period;
             let until = match token {
-                // Not later, so that a leader that could not renew ends when its token does.
+                // At the latest when the token ends, so that a leader that could not renew ends with it.
                 Some(token) => renewal.min(token.valid_until),
                 None => self.elector.next_attempt(started),
             };
@@ -131,7 +132,7 @@ impl<L: LeaseStore> Campaign<L> {
         }
     }
 
-    /// One attempt, which a leader gives up when its token ends.
+    /// Makes one attempt, which a leader gives up when its token ends.
     async fn attempt_before(&mut self, end: Option<Monotonic>) {
         let clock = self.clock.clone();
         let ended = async {
@@ -147,11 +148,11 @@ impl<L: LeaseStore> Campaign<L> {
         }
     }
 
-    /// One attempt to take or to renew the lease.
+    /// Makes one attempt to take or to renew the lease.
     async fn attempt(&mut self) {
         let mut next = Some(self.elector.start(self.now()));
         while let Some(request) = next {
-            // The lease is read all the same, so that its expiry is known.
+            // An ineligible candidate still reads the lease, so that its expiry is known.
             let takes = request != Request::Read && self.valid_token().is_none();
             if takes && !(self.is_eligible.0)() {
                 return;
@@ -185,7 +186,7 @@ impl<L: LeaseStore> Campaign<L> {
     async fn release(&self) {
         let mut released = self.attempt_release().await;
         if matches!(released, Err(ClusterError::Conflict { .. })) {
-            // The renewal that was given up for this can still arrive between the read and the write.
+            // A renewal that was given up for the release can still arrive between the read and the write.
             released = self.attempt_release().await;
         }
         if let Err(error) = released {
@@ -222,7 +223,7 @@ impl<L: LeaseStore> Campaign<L> {
         }
     }
 
-    /// Logs who leads, when that changed.
+    /// Logs a change of the leader.
     #[expect(
         clippy::cognitive_complexity,
         reason = "the branches are those of the log macros"
@@ -261,7 +262,7 @@ impl std::fmt::Debug for Eligible {
     }
 }
 
-/// Waits until the clock reads this.
+/// Waits until the clock reads `at`.
 async fn reached(clock: &Clock, at: Monotonic) {
     loop {
         let left = at.since(clock.monotonic());

@@ -1,4 +1,4 @@
-//! Who leads: the rules of client-go's leader election, as a state machine without I/O.
+//! The rules of client-go's leader election, as a state machine without I/O.
 //!
 //! ```text
 //! start ─► request ─► answer ─► request ─► answer ─► done
@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use crate::clock::Monotonic;
 use foretide_api::ports::{LeaseRecord, StoredLease};
 
-/// How long others wait before they take a lease that was released; client-go writes the same.
+/// Time that other candidates wait before they take a released lease; client-go writes the same.
 const RELEASED: Duration = Duration::from_secs(1);
 /// The longest time between two reads of the lease by a standby. It counts the lease duration from the read in which it
 /// saw the last renewal, up to this much after the renewal itself. With another second for its own requests, it leads
@@ -29,9 +29,9 @@ const RENEWAL_STEP: Duration = Duration::from_micros(1);
 /// The durations of an election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// How long candidates wait after the last change of the lease before they take it.
+    /// Time after the last change of the lease for which candidates wait before they take it.
     pub lease_duration: Duration,
-    /// How long a leader may act after the start of its last renewal that succeeded.
+    /// Time for which a leader may act after the start of its last successful renewal.
     pub renew_deadline: Duration,
     /// Time from the start of one attempt of a leader to that of the next. A standby reads the lease twice in that time,
     /// and at least once per second.
@@ -41,46 +41,46 @@ pub struct Timing {
 /// The right to write, which ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
-    /// How often the leader had changed when this one began: `leaseTransitions` of the lease.
+    /// Number of changes of the leader before this token: `leaseTransitions` of the lease.
     pub epoch: i32,
-    /// From this reading on nothing may be written.
+    /// Monotonic reading from which nothing may be written.
     pub valid_until: Monotonic,
 }
 
 /// A reading of both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
-    /// For people, in the record.
+    /// Time of day for the record, which people read.
     pub(super) wall: Timestamp,
-    /// For everything that is decided.
+    /// Basis of every decision.
     pub(super) monotonic: Monotonic,
 }
 
-/// What an attempt needs from the API server.
+/// Request of an attempt to the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Request {
     /// Read the lease.
     Read,
-    /// Create it.
+    /// Create the lease.
     Create(LeaseRecord),
-    /// Replace it, if it still is the version that was seen.
+    /// Replace the lease, if it still has the version that was seen.
     Replace(StoredLease, LeaseRecord),
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
     /// The lease, as it was read or written.
     Lease(StoredLease),
     /// There is no lease.
     Absent,
-    /// It is not the version that was seen, or was created meanwhile.
+    /// The lease is not the version that was seen, or was created meanwhile.
     Conflict,
     /// No answer, or an error: whether a write took effect is not known.
     Failed,
 }
 
-/// What one candidate knows of the lease.
+/// Knowledge of one candidate about the lease.
 #[derive(Debug)]
 pub(super) struct Elector {
     identity: String,
@@ -94,25 +94,25 @@ pub(super) struct Elector {
 #[derive(Debug)]
 struct Seen {
     lease: StoredLease,
-    /// When it was first seen.
+    /// Reading at which the version was first seen.
     at: Monotonic,
 }
 
 /// The attempt that is under way.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
-    /// When its last write was sent: the token is counted from there.
+    /// Reading at which the last write was sent, from which the token is counted.
     sent: Monotonic,
-    /// Whether an answer to a write is awaited.
+    /// An answer to a write is awaited.
     writes: bool,
-    /// Whether the lease was read in it, so that after a conflict it ends.
+    /// The lease was read in this attempt, which therefore ends after a conflict.
     has_read: bool,
 }
 
 // === impl Timing ===
 
 impl Default for Timing {
-    /// Those of client-go.
+    /// Returns the durations of client-go.
     fn default() -> Self {
         Self {
             lease_duration: Duration::from_secs(15),
@@ -153,13 +153,13 @@ impl Elector {
         self.token
     }
 
-    /// Who holds the lease, as it was last seen.
+    /// Returns the holder of the lease when it was last seen.
     pub(super) fn holder(&self) -> Option<&str> {
         self.seen.as_ref().map(|seen| &*seen.lease.record.holder)
     }
 
-    /// When a standby whose last attempt began then begins the next one: at the latest when the lease that it has seen
-    /// expires, so that a takeover is not delayed by another period.
+    /// Returns the start of a standby's next attempt after one that began at `began`: at the latest when the lease that
+    /// it has seen expires, so that a takeover is not delayed by another period.
     pub(super) fn next_attempt(&self, began: Monotonic) -> Monotonic {
         let next = began + (self.timing.retry_period / 2).min(LONGEST_READ_PERIOD);
         let expires = self.seen.as_ref().map(|seen| self.expiry(seen));
@@ -172,7 +172,7 @@ impl Elector {
     pub(super) fn start(&mut self, now: Moment) -> Request {
         self.attempt.has_read = false;
         self.attempt.writes = false;
-        // A leader knows the version that it wrote last, and saves the reading.
+        // A leader knows the version that it wrote last, and skips the read.
         let known = self.token.and(self.seen.as_ref());
         match known.map(|seen| seen.lease.clone()) {
             Some(lease) => self.replace(lease, now),
@@ -180,7 +180,7 @@ impl Elector {
         }
     }
 
-    /// Goes on after an answer; absent when the attempt is over.
+    /// Returns the request that follows an answer; absent when the attempt is over.
     pub(super) fn answer(&mut self, answer: Answer, now: Moment) -> Option<Request> {
         let wrote = std::mem::take(&mut self.attempt.writes);
         match answer {
@@ -199,14 +199,14 @@ impl Elector {
             Answer::Absent if wrote => self.read_again(),
             Answer::Absent => self.create(now),
             Answer::Conflict => self.read_again(),
-            // Read before the next write: this one may have taken effect.
+            // The write may have taken effect, so the next attempt reads first.
             Answer::Failed => None,
         }
     }
 
-    /// The record that gives the lease back, if this process holds it.
+    /// Returns the record that gives the lease back, if this process holds it.
     pub(super) fn released(&self, lease: &StoredLease, now: Timestamp) -> Option<LeaseRecord> {
-        // Another holder must not lose what it has taken meanwhile.
+        // A lease that another holder has taken meanwhile must stay.
         let held = lease.record.holder == self.identity;
         held.then(|| LeaseRecord {
             holder: String::new(),
@@ -229,7 +229,7 @@ impl Elector {
     /// Remembers a version of the lease; only a change restarts its time.
     fn see(&mut self, lease: StoredLease, at: Monotonic) {
         if lease.record.holder != self.identity {
-            // Even if it has not ended: the other holder may write.
+            // The token ends early: the other holder may write.
             self.token = None;
         }
         let same = |seen: &Seen| seen.lease.version == lease.version;
@@ -238,7 +238,7 @@ impl Elector {
         }
     }
 
-    /// Whether another process may still be the leader.
+    /// Returns whether another process may still be the leader.
     fn is_held_by_another(&self, now: Monotonic) -> bool {
         self.seen.as_ref().is_some_and(|seen| {
             let holder = &seen.lease.record.holder;
@@ -247,7 +247,7 @@ impl Elector {
         })
     }
 
-    /// From when on a lease that did not change since may be taken.
+    /// Returns the reading from which an unchanged lease may be taken.
     fn expiry(&self, seen: &Seen) -> Monotonic {
         let duration = seen.lease.record.duration;
         seen.at + duration.unwrap_or(self.timing.lease_duration)
@@ -261,12 +261,12 @@ impl Elector {
         Some(self.replace(lease, now))
     }
 
-    /// The lease is gone. Its last holder may still act for as long as it said.
+    /// Creates a lease that is gone, once the time that its last holder had stated is over: that holder may still act.
     fn create(&mut self, now: Moment) -> Option<Request> {
         if self.is_held_by_another(now.monotonic) {
             return None;
         }
-        // Higher than before, where that is known, as after every change of the leader.
+        // Every change of the leader raises the number of transitions, also if the lease was deleted.
         let before = self.seen.as_ref().map(|seen| &seen.lease.record);
         let transitions = before.map_or(0, |record| record.transitions.saturating_add(1));
         self.sends(now.monotonic);

@@ -1,4 +1,4 @@
-//! Which replica of the controller leads: the others keep their caches warm, and neither decide nor write.
+//! Leader election among the replicas of the controller: standbys keep their caches warm, and neither decide nor write.
 //!
 //! ```text
 //! campaign ──► elector (pure) ──► Token ──► Leadership ◄── gate of writes, controllers, publisher of forecasts
@@ -44,22 +44,22 @@ pub fn identity(machine: &Machine) -> String {
     }
 }
 
-/// The host of an [`identity`]: the name of its pod. None of what this function did not make.
+/// Returns the host of an [`identity`], which is the name of its pod; absent for a text that is no such identity.
 #[must_use]
 pub fn host_of(identity: &str) -> Option<&str> {
     let (host, random) = identity.rsplit_once('_')?;
     (!host.is_empty() && random.len() == 16).then_some(host)
 }
 
-/// Whether this process may act, and for how long; clones share their state.
+/// The right of this process to act, with its remaining time; clones share their state.
 #[derive(Debug, Clone)]
 pub struct Leadership {
     right: Arc<RwLock<Right>>,
-    /// Who holds the lease, if that is known.
+    /// Holder of the lease, if it is known.
     leader: Arc<RwLock<Option<String>>>,
-    /// How many writes are in flight.
+    /// Number of writes in flight.
     writes: watch::Sender<usize>,
-    /// What tokens are judged by; absent without an election.
+    /// Clock by which tokens are judged; absent without an election.
     clock: Option<Clock>,
 }
 
@@ -75,16 +75,16 @@ pub struct WriteInFlight {
 enum Right {
     /// For ever: there is no election.
     Unlimited,
-    /// Of the leader, as long as this lasts; absent on a standby.
+    /// The right of a leader, for the duration of the token; absent on a standby.
     Elected(Option<Token>),
-    /// Of a process that ends: it holds the lease and writes no more.
+    /// Ended for good: the process ends, holds the lease and writes no more.
     Closed,
 }
 
 // === impl Leadership ===
 
 impl Default for Leadership {
-    /// Of the only process, without an election.
+    /// Returns the leadership of the only process, without an election.
     fn default() -> Self {
         Self {
             right: Arc::new(RwLock::new(Right::Unlimited)),
@@ -96,7 +96,7 @@ impl Default for Leadership {
 }
 
 impl Leadership {
-    /// Of a process that takes part in an election and is not the leader yet.
+    /// Returns the leadership of a process that takes part in an election and is not the leader yet.
     #[must_use]
     pub fn standby(clock: Clock) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Leadership {
         }
     }
 
-    /// Sets until when this process leads; absent if it does not.
+    /// Sets the token of this process; absent if it does not lead.
     pub fn set(&self, token: Option<Token>) {
         let mut right = self.right.write().unwrap_or_else(PoisonError::into_inner);
         // A renewal that ends after the gate was closed does not open it again.
@@ -116,12 +116,12 @@ impl Leadership {
         }
     }
 
-    /// Sets who holds the lease.
+    /// Sets the holder of the lease.
     pub fn set_leader(&self, leader: Option<String>) {
         *self.leader.write().unwrap_or_else(PoisonError::into_inner) = leader;
     }
 
-    /// Who holds the lease, as it names them; absent if that is not known, or without an election.
+    /// Returns the identity of the holder of the lease; absent if it is unknown, or without an election.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
         let leader = self.leader.read().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +145,7 @@ impl Leadership {
 
     /// Waits until no write is in flight.
     pub async fn written(&self) {
-        // It fails only without a sender, and this is one.
+        // Waiting fails only without a sender, and `self.writes` is one.
         self.writes
             .subscribe()
             .wait_for(|writes| *writes == 0)
@@ -153,7 +153,7 @@ impl Leadership {
             .ok();
     }
 
-    /// How long this process may still write; absent if it may not.
+    /// Returns the time for which this process may still write; absent if it may not.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +168,7 @@ impl Leadership {
         }
     }
 
-    /// Whether the right to write depends on an election.
+    /// Returns whether the right to write depends on an election.
     #[must_use]
     pub fn is_elected(&self) -> bool {
         let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
@@ -185,8 +185,8 @@ impl Leadership {
         }
     }
 
-    /// Whether decisions may be made now: there is time for a write. A decision that cannot be written would leave the
-    /// remembered state ahead of the cluster.
+    /// Returns whether decisions may be made now: there is time for a write. A decision that cannot be written would
+    /// leave the remembered state ahead of the cluster.
     #[must_use]
     pub fn may_act(&self) -> bool {
         self.time_left().is_some_and(|left| left >= WRITE_TIME)
@@ -196,7 +196,7 @@ impl Leadership {
 // === impl WriteInFlight ===
 
 impl WriteInFlight {
-    /// The server has answered, or has not in time.
+    /// Records that the server has answered, or has not answered in time.
     pub fn end(mut self) {
         self.has_ended = true;
     }
@@ -213,7 +213,7 @@ impl Drop for WriteInFlight {
                     end();
                 });
             }
-            // Also where no runtime is left on which to wait.
+            // Without a runtime there is no way to wait.
             _ => end(),
         }
     }

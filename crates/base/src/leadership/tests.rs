@@ -168,7 +168,7 @@ async fn one_of_two_candidates_leads_and_the_other_takes_over_when_it_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_leads_within_the_lease_duration_and_two_seconds_after_the_leader_died() {
-    // Whenever between two renewals the standby began, and the leader dies.
+    // The standby begins, and the leader dies, at any time between two renewals.
     for (began, died) in (0..20).flat_map(|began| (0..20).map(move |died| (began, died))) {
         let lease = FakeLease::default();
         let leader = Running::start(&lease, "a");
@@ -238,7 +238,7 @@ async fn a_standby_that_could_not_act_leaves_the_lease_and_a_leader_keeps_it() {
     is_current.store(true, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(standby.leadership.may_act());
-    // No other could act either, if the API server is what fails.
+    // A failure of the API server would keep the other candidates from acting, too.
     is_current.store(false, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(standby.leadership.may_act());

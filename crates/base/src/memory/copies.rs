@@ -16,7 +16,7 @@ use std::{
 use super::fair_shares::{FairShares, Item};
 use crate::clock::{Clock, LogPace, Monotonic};
 
-/// What a process takes without any object: 22 MiB, and the lists and answers that are being read.
+/// Memory of a process without any object: 22 MiB, and the lists and answers that are being read.
 const PROCESS: usize = 64 << 20;
 
 /// The budget of the copies of one process.
@@ -27,11 +27,11 @@ pub struct CopyBudget {
 
 #[derive(Debug)]
 struct State {
-    /// What copies and forecasts may take together, in bytes.
+    /// Memory of copies and forecasts together, in bytes.
     room: usize,
     budget: usize,
     shares: FairShares<Tenant, CopyKey>,
-    /// How many objects of a namespace an account has left out.
+    /// Number of objects that an account has left out of a namespace.
     left_out: BTreeMap<(u64, Tenant), usize>,
     keepers: BTreeMap<u64, Weak<dyn Keeper>>,
     opened: u64,
@@ -86,8 +86,8 @@ impl CopyBudget {
         }
     }
 
-    /// Sets aside what the page takes, and half of the rest for forecasts until it is known what they want. Returns the parts
-    /// of copies and of forecasts, in bytes.
+    /// Sets aside the memory of the page, and half of the rest for forecasts until their need is known. Returns the
+    /// parts of copies and of forecasts, in bytes.
     pub(super) fn set_aside(&self, page: usize) -> [usize; 2] {
         let mut state = self.state();
         state.room = state.room.saturating_sub(page);
@@ -95,12 +95,12 @@ impl CopyBudget {
         [state.budget, state.room - state.budget]
     }
 
-    /// What copies may take now, in bytes.
+    /// Returns the current budget of copies, in bytes.
     pub(super) fn budget(&self) -> usize {
         self.state().budget
     }
 
-    /// Leaves to forecasts what they want, but not more than half.
+    /// Gives forecasts the memory that they want, up to half, and the rest to copies.
     pub fn share_with_forecasts(&self, wanted: usize) {
         let mut state = self.state();
         state.budget = state.room.saturating_sub(wanted).max(state.room / 2);
@@ -108,7 +108,8 @@ impl CopyBudget {
         self.settle();
     }
 
-    /// How many objects of each namespace of each cluster are left out, as far as any are. The hub has no name.
+    /// Returns the number of objects left out of each namespace of each cluster; namespaces without any are absent. The
+    /// hub has no name.
     pub fn left_out(&self) -> BTreeMap<Tenant, usize> {
         self.state().left_out_by_tenant()
     }
@@ -132,7 +133,7 @@ impl CopyBudget {
         }
     }
 
-    /// Makes copies give way until the others fit. The caller must not have locked a store.
+    /// Makes copies give way until the rest fits. The caller must not have locked a store.
     fn settle(&self) {
         while let Some(Displaced {
             keeper,
@@ -210,12 +211,13 @@ impl Account {
         self.budget.state().shares.remove(&tenant, &item);
     }
 
-    /// Makes copies give way until the others fit. The caller must not have locked a store.
+    /// Makes copies give way until the rest fits. The caller must not have locked a store.
     pub fn settle(&self) {
         self.budget.settle();
     }
 
-    /// Whether a copy of so many bytes that gave way would stay now; the log says once a minute that some are left out.
+    /// Returns whether a copy of `bytes` bytes that gave way would stay now; logs once a minute that objects are left
+    /// out.
     #[must_use]
     pub fn has_room(&self, namespace: &Arc<str>, bytes: usize) -> bool {
         let mut state = self.budget.state();
@@ -224,7 +226,7 @@ impl Account {
         state.shares.would_stay(&tenant, bytes, budget)
     }
 
-    /// Counts objects of a namespace that are left out: one more, or one less.
+    /// Changes the number of objects that are left out of a namespace.
     pub fn count_left_out(&self, namespace: &Arc<str>, change: isize) {
         let key = (self.number, self.tenant(namespace));
         let mut state = self.budget.state();

@@ -1,12 +1,12 @@
-//! Who gives way when memory is short.
+//! The order in which items give way when memory is short.
 //!
 //! ```text
 //! budget 90     a: 20      b: 50 = 30 + 20     c: 40 = 35 + 5
 //!                               └ goes first: the newest of the namespace that holds most; 90 are left
 //! ```
 //!
-//! So nothing goes while there is room, and a namespace that holds less than its equal share of the budget loses nothing
-//! to another one.
+//! Nothing goes while there is room, and a namespace that holds less than its equal share of the budget loses nothing to
+//! another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +23,11 @@ pub struct FairShares<N, K> {
 /// One item. The newest is the last in the order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Item<K> {
-    /// When its object was created.
+    /// Creation time of the object.
     pub created: Option<Timestamp>,
-    /// What it is.
+    /// Identifies the item.
     pub key: K,
-    /// The memory that it takes.
+    /// Size in memory.
     pub bytes: usize,
 }
 
@@ -68,15 +68,15 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
         Some((largest, newest))
     }
 
-    /// Whether an item of so many bytes, which gave way, would stay if it came back: it fits into the budget, or another
-    /// namespace then holds more than its own. With a margin of a twentieth, so that it does not come and go.
+    /// Returns whether an item of `bytes` bytes that gave way would stay if it came back: it fits into the budget, or
+    /// another namespace would hold more than this one. A margin of a twentieth keeps it from coming and going.
     pub fn would_stay(&self, namespace: &N, bytes: usize, budget: usize) -> bool {
         let own = self.namespaces.get(namespace).map_or(0, |it| it.held) + bytes;
         let largest = self.by_size.last().map_or(0, |(held, _)| *held);
         self.held + bytes <= budget - budget / 20 || own < largest - largest / 20
     }
 
-    /// Removes all items with such a key.
+    /// Removes all items whose key is gone.
     pub fn remove_all(&mut self, is_gone: impl Fn(&K) -> bool) {
         let all = self.namespaces.iter();
         let gone = all.flat_map(|(namespace, inside)| {
@@ -161,8 +161,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is kept fits; of each namespace it is the oldest; and no namespace lost an item while another held more,
-        /// so none lost one while it held less than its equal share.
+        /// The kept items fit; of each namespace they are the oldest; and no namespace lost an item while another held
+        /// more, so none lost one while it held less than its equal share.
         #[test]
         fn the_newest_of_the_namespace_that_holds_most_gives_way(all in cases(), budget in 0_usize..8000) {
             let mut shares = FairShares::default();

@@ -18,7 +18,7 @@ struct NamespaceLabels {
     namespace: String,
 }
 
-/// What is known of each budget.
+/// Metrics of the forecast budget of each namespace.
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
     price: Family<NamespaceLabels, Gauge<f64, AtomicU64>>,
@@ -27,7 +27,7 @@ pub(super) struct Budgets {
     published: Mutex<BTreeSet<String>>,
 }
 
-/// The price in a namespace, and what its series take at it.
+/// The price of a budget in a namespace, and the cost of its series at that price.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetGauges<'a> {
     /// The namespace.

@@ -1,4 +1,4 @@
-//! The unhealthy conditions of autoscalers, in the same registry.
+//! The unhealthy conditions of autoscalers, in the metric registry of the controller.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,7 +22,7 @@ struct ConditionLabels {
     reason: String,
 }
 
-/// What is measured of conditions.
+/// Metrics of the unhealthy conditions of each autoscaler.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     unhealthy: Family<ConditionLabels, Gauge>,

@@ -30,22 +30,22 @@ struct MemberLabels {
 /// The state of one member cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct MemberGauges<'a> {
-    /// Its name.
+    /// Name of the member.
     pub name: &'a str,
-    /// Whether it is ready.
+    /// Ready as a member cluster.
     pub ready: bool,
-    /// How many seconds it has been silent, if there is a connection.
+    /// Seconds since the member was last heard, if there is a connection.
     pub silent: Option<f64>,
-    /// Whether its Secret can be used.
+    /// The Secret of the member can be used.
     pub usable: bool,
-    /// How many times a part of its connection was started again.
+    /// Number of times that a part of the connection was started again.
     pub restarts: u64,
 }
 
 /// The counts that are published for every member of a fleet.
 const COUNTS_OF_A_MEMBER: [&str; 6] = ["min", "max", "floor", "current", "ready", "pending"];
 
-/// What is measured of fleets and of members.
+/// Metrics of fleets and of member clusters.
 #[derive(Debug)]
 pub(super) struct Fleets {
     shares: Family<ShareLabels, Gauge>,
@@ -178,9 +178,9 @@ impl Telemetry {
         down.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes the state of the members. Those that are gone leave no series.
+    /// Publishes the state of the members. Members that are gone lose their series.
     pub fn members<'a>(&self, members: impl IntoIterator<Item = MemberGauges<'a>>) {
-        // Holding the registry keeps a reader from seeing a part of them.
+        // A scrape locks the registry, so it sees all members or none.
         let _reader = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.fleets.ready.clear();
         self.fleets.age_seconds.clear();
@@ -197,7 +197,7 @@ impl Telemetry {
             if let Some(seconds) = member.silent {
                 fleets.age_seconds.get_or_create(&labels).set(seconds);
             }
-            // The counter is new, because all were cleared, so this sets it to the total.
+            // The counter was cleared above, so this sets it to the total.
             let restarts = fleets.restarts.get_or_create(&labels);
             restarts.inc_by(member.restarts);
             unusable += i64::from(!member.usable);

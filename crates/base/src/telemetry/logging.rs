@@ -42,7 +42,7 @@ pub fn start_logging(filter: &str, json: bool) -> Result<(), BadFilter> {
     Ok(())
 }
 
-/// The same log, written to elsewhere, for a caller that decides whose it is.
+/// Returns the same log with another destination; the caller decides for which tasks it is in force.
 ///
 /// # Errors
 /// As [`start_logging`].

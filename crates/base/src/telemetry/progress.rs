@@ -1,4 +1,4 @@
-//! Whether the controllers make progress: how late they are, how often they panicked, and whether their loops turn.
+//! Progress of the controllers: lag, panics, and loops that stand still.
 
 use std::{
     collections::BTreeMap,
@@ -13,18 +13,18 @@ use prometheus_client::{
 
 use super::{KindLabels, Telemetry};
 
-/// How late an object may be before the controller counts as not ready.
+/// Lag of an object from which the controller counts as not ready, in seconds.
 const MAX_LAG_SECONDS: f64 = 60.0;
-/// How old the copies of a kind may be before the controller counts as not ready; it then writes nothing from them. A
-/// watch that works delivers at least every 25 s.
+/// Age of the copies of a kind from which the controller counts as not ready, in seconds; it then writes nothing from
+/// them. A watch that works delivers at least every 25 s.
 const MAX_WATCH_AGE_SECONDS: f64 = 60.0;
 /// A larger difference of the clocks is logged.
 const MAX_SKEW_SECONDS: i64 = 30;
-/// In how many checks in a row a loop may be found without a turn before the controller counts as stuck: two minutes.
-// Counted and not timed: after a pause of the process, in which nothing runs, no loop counts as stuck.
+/// Number of checks in a row without a turn of a loop from which the controller counts as stuck: two minutes. It is a
+/// count and not a time: after a pause of the process, in which nothing runs, no loop counts as stuck.
 const MAX_IDLE_CHECKS: u32 = 24;
 
-/// What is measured of the progress of controllers.
+/// Metrics of the progress of controllers.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     lag_seconds: Family<KindLabels, Gauge<f64, AtomicU64>>,
@@ -54,9 +54,9 @@ struct Known {
 #[derive(Debug, Default)]
 struct LoopProgress {
     lag_seconds: f64,
-    /// Whether it turned since the last check.
+    /// The loop has turned since the last check.
     has_turned: bool,
-    /// Checks in a row in which it had not.
+    /// Checks in a row before which the loop had not turned.
     idle_checks: u32,
 }
 
@@ -115,7 +115,7 @@ impl Telemetry {
         progress.lag_seconds = lag_seconds;
     }
 
-    /// How long the most overdue autoscaler of any kind has been due, in seconds.
+    /// Returns how long the most overdue autoscaler of any kind has been due, in seconds.
     #[must_use]
     pub fn lag_seconds(&self) -> f64 {
         let known = self.progress.known();
@@ -131,7 +131,7 @@ impl Telemetry {
             .inc();
     }
 
-    /// Publishes which servers of an API hang: the others have no series.
+    /// Publishes the servers of an API that hang; servers that answer have no series.
     pub fn set_open_circuits(&self, api: &'static str, open: &[String]) {
         let labels = |dependency: &String| DependencyLabels {
             api,
@@ -170,7 +170,7 @@ impl Telemetry {
         }
     }
 
-    /// Why the process must be restarted, if so: a loop that stands still.
+    /// Returns the reason for which the process must be restarted, if there is one: a loop that stands still.
     #[must_use]
     pub fn stuck(&self) -> Option<String> {
         let known = self.progress.known();
@@ -179,7 +179,8 @@ impl Telemetry {
         Some(format!("the loop over {kind} stands still"))
     }
 
-    /// Why the controller is not ready, if so: it waits for its first lists, or it does not keep up.
+    /// Returns the reason for which the controller is not ready, if there is one: it waits for its first lists, or does
+    /// not keep up.
     #[must_use]
     pub fn unready(&self) -> Option<String> {
         if !self.is_ready() {

@@ -32,7 +32,7 @@ struct NamespaceLabels {
     namespace: String,
 }
 
-/// What is measured of Prometheus servers.
+/// Metrics of the Prometheus servers and of the credentials for them.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     expiry_seconds: Family<CredentialLabels, Gauge>,
@@ -41,7 +41,7 @@ pub(super) struct Servers {
     slow: Family<NamespaceLabels, Gauge>,
     /// The credentials that have series, and whether each expires soon.
     published: Mutex<BTreeMap<CredentialLabels, bool>>,
-    /// As they were published last.
+    /// The state of the servers as it was published last.
     known: Mutex<Vec<ServerHealth>>,
 }
 

@@ -7,11 +7,11 @@ use super::{NamespaceLabels, Telemetry, WatchLabels};
 /// The health of the watches of one kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WatchHealth {
-    /// For how long the one that has been silent longest has delivered nothing.
+    /// Seconds since the longest silent watch of the kind delivered something.
     pub age_seconds: f64,
     /// Failures so far.
     pub errors: u64,
-    /// Objects that are excluded.
+    /// Objects that cannot be decoded or kept.
     pub unreadable: usize,
 }
 

@@ -31,12 +31,12 @@ use foretide_api::{
 
 /// The autoscaler.
 const AUTOSCALER: &str = include_str!("fleet.yaml");
-/// What one replica carries, as the autoscaler says.
+/// Demand that one replica carries, as in the manifest of the autoscaler.
 const PER_REPLICA: f64 = 20.0;
-/// Where in its course the simulation is at the present: a cluster has just been lost.
+/// Minute of the simulation's course at the present: a cluster has just been lost.
 const COURSE: u32 = 50;
 
-/// The fleet, as far as it is simulated.
+/// The simulated parts of the fleet.
 #[derive(Debug)]
 pub(super) struct FleetRun {
     autoscaler: Autoscaler,
@@ -116,7 +116,7 @@ impl FleetRun {
         self.members(now)
     }
 
-    /// The fleet as one workload.
+    /// Decides for the fleet as one workload.
     fn decide(&mut self, ready: u32, demand: Option<f64>, now: Timestamp) -> Decision {
         let count = Replicas::new(self.simulation.replicas());
         let pods = (0..ready).map(|index| template().serving(&format!("gateway-{index}"), now));

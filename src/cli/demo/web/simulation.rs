@@ -16,13 +16,13 @@ use jiff::{SignedDuration, Timestamp};
 /// The length of one step.
 const STEP: SignedDuration = SignedDuration::from_secs(15);
 pub(super) const STEPS_PER_MINUTE: u32 = 4;
-/// The length of its course, in steps: an hour and a half.
+/// The length of the course, in steps: an hour and a half.
 const STEPS: u32 = 90 * STEPS_PER_MINUTE;
-/// How many steps a pod takes to start.
+/// Steps that a pod takes to start.
 const START_UP: u32 = 3;
-/// For how many steps the highest recommendation delays a scale-down: the default of an HPA.
+/// Steps for which the highest recommendation delays a scale-down: the default of an HPA.
 const HELD: usize = 20;
-/// How far demand may deviate from the target of the ready pods without scaling, as a ratio.
+/// Ratio by which demand may deviate from the target of the ready pods without scaling.
 const TOLERANCE: f64 = 0.1;
 /// The most that a pod can serve, as a multiple of its target.
 const STRETCH: f64 = 1.2;
@@ -33,18 +33,18 @@ const BOUNDS: (u32, u32) = (3, 24);
 #[derive(Debug)]
 struct ClusterScript {
     name: &'static str,
-    /// How many pods its nodes have room for.
+    /// Pods for which the nodes have room.
     room: u32,
-    /// How many more they seem to have room for, and up to which minute.
+    /// Further pods for which they seem to have room, and the minute until which they do.
     phantom_room: (u32, u32),
     /// Demand of the users nearby, in replicas: straight lines between these minutes.
     demand: &'static [(f64, f64)],
-    /// The minutes in which it cannot be reached.
+    /// The minutes in which the cluster cannot be reached.
     outage: std::ops::Range<u32>,
 }
 
-/// Frankfurt gets busy and full, Oslo has room to lend, Lisbon is cut off for a while.
-/// In the order of their names, as the members of a decision are.
+/// Frankfurt gets busy and full, Oslo has room to lend, Lisbon is cut off for a while. Ordered by name, as the members
+/// of a decision are.
 const CLUSTERS: [ClusterScript; 3] = [
     ClusterScript {
         name: "frankfurt",
@@ -80,9 +80,9 @@ const CLUSTERS: [ClusterScript; 3] = [
 #[derive(Debug)]
 pub(super) struct FleetSimulation {
     step: u32,
-    /// After how many steps the course starts over; from its end until then it stands still.
+    /// Number of steps after which the course starts over; from its end until then it stands still.
     period: u32,
-    /// When its first step was.
+    /// Time of the first step.
     begin: Timestamp,
     policy: Policy,
     ledger: Ledger,
@@ -95,13 +95,13 @@ pub(super) struct Cluster {
     script: &'static ClusterScript,
     replicas: u32,
     pub(super) ready: u32,
-    /// Pods that start, and how many steps they still need.
+    /// Pods that start, with the steps that they still need.
     starting: VecDeque<(u32, u32)>,
-    /// Bounds of its autoscaler.
+    /// Bounds of the cluster's autoscaler.
     bounds: Option<ReplicaBounds>,
     wants: u32,
     wanted: VecDeque<u32>,
-    /// What its users ask of it, in replicas.
+    /// Demand of the cluster's users, in replicas.
     demand: f64,
     waiting_since: Option<Timestamp>,
     /// The last observation of the hub.
@@ -111,8 +111,8 @@ pub(super) struct Cluster {
 // === impl FleetSimulation ===
 
 impl FleetSimulation {
-    /// Four pods in each cluster and no bounds yet, at this time and this many minutes into its course, which repeats every
-    /// twelve hours.
+    /// Returns a simulation with four pods in each cluster and no bounds, at this time and this many minutes into its
+    /// course, which repeats every twelve hours.
     pub(super) fn beginning(at: Timestamp, minute: u32) -> Self {
         let cluster = |script| Cluster {
             script,
@@ -147,7 +147,7 @@ impl FleetSimulation {
         self.course() / STEPS_PER_MINUTE
     }
 
-    /// The step within its course.
+    /// The step within the course.
     fn course(&self) -> u32 {
         match self.step {
             0 => 0,
@@ -165,7 +165,7 @@ impl FleetSimulation {
         pods.map(|pods| pods.replicas.get()).sum()
     }
 
-    /// The demand of all clusters in replicas, while the hub can measure that.
+    /// The demand of all clusters in replicas, while the hub can measure it.
     pub(super) fn total_demand(&self) -> Option<f64> {
         let seen = self.clusters.iter().map(|cluster| cluster.seen.as_ref());
         let demand = seen.map(|seen| {
@@ -181,12 +181,12 @@ impl FleetSimulation {
         cluster?.seen.as_ref()
     }
 
-    /// What the rules remember.
+    /// State of the rules.
     pub(super) fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// One step: users come, pods start, autoscalers scale, the hub decides.
+    /// Simulates one step: users come, pods start, autoscalers scale, the hub decides.
     pub(super) fn advance(&mut self) -> FleetDecision {
         self.step += 1;
         let (now, minute) = (self.now(), self.minute());
@@ -201,7 +201,7 @@ impl FleetSimulation {
             .collect();
         let all_ready = members.iter().all(|member| member.health == Health::Ready);
         let demand = members.iter().filter_map(|member| member.demand).sum();
-        // While a cluster cannot be reached, its part of the sum is the demand of its last observation.
+        // A cluster that cannot be reached contributes the demand of its last observation.
         let total = Total {
             demand: all_ready.then_some(demand),
             ..Total::default()
@@ -218,7 +218,8 @@ impl FleetSimulation {
         decision
     }
 
-    /// Sends users to the nearest cluster; those that it cannot serve go to the others, in proportion to their room.
+    /// Sends users to the nearest cluster; users that it cannot serve go to the other clusters, in proportion to their
+    /// room.
     fn route(&mut self, minute: f64) {
         let mut overflow = 0.0;
         for cluster in &mut self.clusters {
@@ -250,7 +251,7 @@ impl Cluster {
         self.script.outage.contains(&minute)
     }
 
-    /// Pods that no node has room for.
+    /// Pods for which no node has room.
     fn pending(&self) -> u32 {
         self.replicas.saturating_sub(self.placed())
     }
@@ -287,7 +288,7 @@ impl Cluster {
         while let Some((count, _)) = self.starting.pop_front_if(|(_, left)| *left == 0) {
             self.ready += count;
         }
-        // In the order of a ReplicaSet: pods that are not ready go first, of these the youngest.
+        // A ReplicaSet removes pods that are not ready first, the youngest of them before others.
         let mut excess = self.placed().saturating_sub(self.replicas);
         while let Some((count, _)) = self.starting.back_mut().filter(|_| excess > 0) {
             let ended = excess.min(*count);
@@ -300,7 +301,7 @@ impl Cluster {
         self.ready = self.ready.saturating_sub(excess);
     }
 
-    /// The cluster's own HPA, as far as the demo needs one.
+    /// A simplified HPA of the cluster.
     fn scale(&mut self) {
         let Some(bounds) = self.bounds else {
             return;
@@ -328,7 +329,7 @@ impl Cluster {
         self.replicas = self.wants;
     }
 
-    /// What the hub observes; while the cluster is unreachable, the last observation.
+    /// Observation of the hub; while the cluster is unreachable, the last one.
     fn observed(&mut self, minute: u32, now: Timestamp) -> Member {
         if self.is_unreachable(minute)
             && let Some(last) = &mut self.seen

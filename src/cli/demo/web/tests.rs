@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The demo at the present, without its live part.
+/// The demo at the end of its replay.
 static AT_PRESENT: LazyLock<Page> = LazyLock::new(|| {
     let host = Arc::new(DemoHost {
         clock: Clock::standing_at(PRESENT),
@@ -137,7 +137,7 @@ fn foretide_is_worth_it_but_where_it_neither_forecasts_nor_has_windows() {
         name: name.to_owned(),
     };
     let images = page.worth(&key("images"), &Visible::All).unwrap();
-    // They begin a replica apart; after the first half hour they are as one.
+    // The runs begin a replica apart; after the first half hour they are equal.
     let hours = images.actual.replica_hours - images.plain.replica_hours;
     assert!(hours.abs() < 0.1, "{hours}");
     assert_eq!(images.actual.short_minutes, images.plain.short_minutes);
@@ -156,7 +156,7 @@ fn foretide_is_worth_it_but_where_it_neither_forecasts_nor_has_windows() {
     let all = page.worth_of_all(&Visible::All).unwrap();
     assert_eq!((all.autoscalers, all.left_out), (2, 10));
     while page.refresh_worth() {}
-    // Foretide does not scale the one in Preview and the one that another autoscaler scales, too.
+    // Foretide scales neither the workload in Preview nor the one that another autoscaler scales.
     let all = page.worth_of_all(&Visible::All).unwrap();
     assert_eq!((all.autoscalers, all.left_out), (10, 2));
     assert!(

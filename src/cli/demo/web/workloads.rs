@@ -1,5 +1,5 @@
-//! The simulated autoscalers of one cluster, each with a demand that shows something: a rush, a surge, a bound that is too
-//! low, a short history.
+//! The simulated autoscalers of one cluster, each with a demand that shows something: a rush, a surge, a bound that is
+//! too low, a short history.
 
 use std::sync::Arc;
 
@@ -36,30 +36,30 @@ use foretide_base::error::chain;
 
 /// The autoscalers.
 const AUTOSCALERS: &str = include_str!("autoscalers.yaml");
-/// How far ahead forecasts are shown.
+/// Horizon of the forecasts that are shown.
 const AHEAD: SignedDuration = SignedDuration::from_hours(4);
 /// Minutes of a day.
 const DAY: i64 = 1440;
 /// The day of the present, as scenarios count days.
 const TODAY: i64 = 9;
 
-/// A workload's demand, and what scales it.
+/// A workload's demand, and its autoscaler.
 #[derive(Clone, Copy, Debug)]
 struct Script {
     /// The autoscaler.
     name: &'static str,
-    /// The metric that its demand is of.
+    /// The metric of the demand.
     metric: &'static str,
     scenario: Scenario,
-    /// Its demand is the scenario's, times this, so many minutes later in the scenario.
+    /// Factor and delay in minutes of the scenario's demand.
     times: f64,
     later: i64,
-    /// How many days of history there are before the present.
+    /// Days of history before the present.
     days: i64,
     scaled_by: ScaledBy,
 }
 
-/// What scales a workload.
+/// Autoscaler that scales a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScaledBy {
     /// Foretide.
@@ -85,16 +85,16 @@ const fn script(name: &'static str, scenario: Scenario, times: f64, later: i64) 
 }
 
 const SCRIPTS: [Script; 11] = [
-    // A rush at nine that is foreseen.
+    // A rush at nine that the forecast expects.
     script("web", Scenario::Shop, 1.0, 0),
-    // A surge that is not, just before the present.
+    // A surge just before the present that the forecast does not expect.
     script("checkout", Scenario::Surge, 1.2, 450),
     // A window for a campaign, in the zone of London.
     script("search", Scenario::Shop, 1.1, 0),
     // Neither forecasts nor crons.
     script("images", Scenario::Shop, 0.5, -90),
     script("reports", Scenario::Batch, 1.0, 0),
-    // Jobs of every hour that are foreseen, and two windows, in the zone of Berlin.
+    // Jobs of every hour that the forecast expects, and two windows, in the zone of Berlin.
     script("etl", Scenario::Batch, 0.4, 20),
     // Too short a history for its algorithm.
     Script {
@@ -116,18 +116,18 @@ const SCRIPTS: [Script; 11] = [
     script("auth", Scenario::Shop, 1.0, 0),
 ];
 
-/// Everything that the runs borrow.
+/// The data that the runs borrow.
 #[derive(Debug)]
 pub(super) struct Workloads(Vec<(Script, BacktestSetup)>);
 
-/// One workload, as far as it is simulated.
+/// The simulated parts of one workload.
 #[derive(Debug)]
 pub(super) struct WorkloadRun<'a> {
     script: Script,
     setup: &'a BacktestSetup,
     workload: Arc<Workload>,
     ours: Run<'a>,
-    /// The HPA that scales it instead, if one does.
+    /// The HPA that scales the workload instead of Foretide, if there is one.
     other: Option<Run<'a>>,
     targets: Vec<Option<f64>>,
     lead_time: LeadTime,
@@ -174,7 +174,7 @@ impl Script {
         };
         let options = EvaluationOptions {
             from: Some(self.begin()),
-            // Where to begin is set: nothing depends on how much there is to learn from.
+            // Nothing depends on the warm-up, because the first evaluated minute is set.
             warm_up: Some(SignedDuration::ZERO),
             ..EvaluationOptions::default()
         };
@@ -186,12 +186,12 @@ impl Script {
         BacktestSetup::of(chosen, &[history], template, options)
     }
 
-    /// The first minute of its run.
+    /// The first minute of the run.
     fn begin(&self) -> Timestamp {
         replay_begin().max(minute(self.first()))
     }
 
-    /// The first minute of its demand, as scenarios count them.
+    /// The first minute of the demand, as scenarios count them.
     fn first(&self) -> i64 {
         (TODAY - self.days) * DAY
     }
@@ -220,7 +220,7 @@ impl<'a> WorkloadRun<'a> {
         run
     }
 
-    /// A run of a set-up by itself, from its first minute on.
+    /// A run of a set-up alone, from its first minute on.
     #[cfg(test)]
     pub(super) fn from_the_beginning(setup: &'a BacktestSetup) -> Self {
         Self::of(script("web", Scenario::Shop, 1.0, 0), setup)
@@ -243,14 +243,14 @@ impl<'a> WorkloadRun<'a> {
         }
     }
 
-    /// Simulates and records the minute that begins now, unless its workload is younger.
+    /// Simulates and records the minute that begins now, unless the workload is younger.
     pub(super) fn minute(&mut self, now: Timestamp, log: &DecisionLog) {
         if now >= self.script.begin() {
             self.record(log);
         }
     }
 
-    /// Simulates and records the next minute; returns what was in it.
+    /// Simulates, records and returns the next minute.
     pub(super) fn record(&mut self, log: &DecisionLog) -> Minute {
         let (ours, mut decision) = self.ours.minute();
         let actual = match &mut self.other {
@@ -258,7 +258,7 @@ impl<'a> WorkloadRun<'a> {
             None => ours,
         };
         let from = self.before.replace(actual.asked).unwrap_or(actual.asked);
-        // The count of what scales the workload, which may be the other HPA.
+        // The count of the autoscaler that scales the workload, which may be the other HPA.
         decision.current = from;
         if self.workload.strategy == Strategy::Preview {
             preview(&mut decision);
@@ -314,7 +314,7 @@ impl<'a> WorkloadRun<'a> {
     }
 }
 
-/// The decision as it is reported of an autoscaler that does not act: simulations always do.
+/// Changes a decision to that of an autoscaler that does not act: simulations always act.
 fn preview(decision: &mut Decision) {
     for condition in &mut decision.conditions {
         if condition.kind == ConditionKind::Ready {

@@ -1,4 +1,4 @@
-//! What is expected of a span, as a chart and as a page.
+//! The expected replicas of a span, as a chart and as a page.
 
 use foretide_chart::{Chart, Layer, Mark, Panel, Point, Role, Unit, Window};
 use foretide_models::Sample;
@@ -14,7 +14,7 @@ use crate::cli::{
 };
 use crate::html::Html;
 
-/// How many openings of one window are drawn.
+/// Number of openings of one window that are drawn.
 const MOST_OPENINGS: usize = 400;
 
 /// The chart of the span.
@@ -78,7 +78,7 @@ fn points(samples: Vec<Sample>) -> Vec<Point> {
     samples.into_iter().map(point).collect()
 }
 
-/// When cron windows are open.
+/// The times at which cron windows are open.
 fn windows(report: &ExpectedReport) -> Vec<Window> {
     let (from, to) = (report.span.from, report.span.to);
     let windows = report.situation.workload.windows.iter();

@@ -1,4 +1,4 @@
-//! What is expected of a span: as text, as JSON, and as CSV with one row per minute.
+//! The expected replicas of a span: as text, as JSON, and as CSV with one row per minute.
 
 use std::fmt::Write as _;
 
@@ -14,9 +14,9 @@ use crate::cli::{
     plot::Plot,
 };
 
-/// How high the picture is.
+/// Rows of the picture.
 const ROWS: usize = 8;
-/// What the picture leaves of the width for its scale.
+/// Columns of the picture that its scale takes.
 const SCALE: usize = 8;
 /// Raises the scale so that the top row stays free.
 const HEADROOM: f64 = 8.0 / 7.0;
@@ -56,7 +56,7 @@ pub(super) fn text(report: &ExpectedReport, screen: Screen) -> String {
     blocks.join("\n")
 }
 
-/// What is expected, and over which time.
+/// The title with the workload, and a line with the span.
 pub(super) fn heading(report: &ExpectedReport) -> (String, String) {
     let (workload, span) = (&report.situation.workload, report.span);
     let title = format!(
@@ -80,7 +80,7 @@ pub(super) const fn source(source: Option<Source>) -> &'static str {
     }
 }
 
-/// What came of one metric, in replicas, where the span is in the recorded past.
+/// The recorded demand of the only metric, in replicas, where the span is in the past.
 pub(super) fn came(report: &ExpectedReport) -> Vec<Sample> {
     let situation = &report.situation;
     let one = [situation.template.pod.serving("one", situation.at)];
@@ -113,7 +113,7 @@ fn top(report: &ExpectedReport) -> f64 {
     (highest * HEADROOM / 2.0).ceil() * 2.0
 }
 
-/// What the forecasts ask for, in replicas, before rounding.
+/// Replicas that the forecasts ask for, before rounding.
 pub(super) fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
     let minutes = report.minutes.iter();
     let foreseen = minutes.filter_map(|minute| {
@@ -167,7 +167,7 @@ fn picture(report: &ExpectedReport, screen: Screen) -> String {
     format!("{legend}\n{}", plot.render(size, screen))
 }
 
-/// Two lines or more for each change: when and what, and why.
+/// Two or more lines for each change: the time with the count, and the reason.
 fn changes(report: &ExpectedReport, screen: Screen) -> String {
     let arrow = if screen.unicode { "→" } else { "->" };
     let mut text = String::new();
@@ -207,7 +207,7 @@ pub(super) fn json(report: &ExpectedReport) -> Value {
     })
 }
 
-/// One row per minute; where no forecast reaches, its cell is empty.
+/// One row per minute; beyond the forecasts, the cell is empty.
 pub(super) fn csv(report: &ExpectedReport) -> String {
     let mut text = "time,replicas,forecast_replicas,source\n".to_owned();
     for minute in &report.minutes {

@@ -13,13 +13,13 @@ use tokio::time::timeout;
 use super::*;
 use foretide_api::ports::BearerToken;
 
-/// What was asked: the user, and the namespace and the resource that the user would list.
+/// A review: the user, and the namespace and the resource that the user would list.
 type Asked = (String, String, String);
 
 #[derive(Clone, Default)]
 struct FakeReviewer {
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// The tokens whose users were asked for.
+    /// The reviewed tokens.
     tokens: Arc<Mutex<Vec<String>>>,
     /// Namespaces in which a user may list a resource; an empty one for all.
     rights: BTreeMap<&'static str, Vec<(&'static str, &'static str)>>,
@@ -87,7 +87,7 @@ impl Door {
                 "shopkeeper",
                 vec![("shop", EHPAS), ("shop", FLEETS), ("garden", EHPAS)],
             ),
-            // Of one kind alone.
+            // One kind of autoscalers alone is not enough.
             ("half", vec![("", EHPAS), ("bank", FLEETS), ("shop", EHPAS)]),
             ("nobody", vec![]),
         ]);
@@ -129,7 +129,7 @@ impl Door {
         Ok(reader.visible)
     }
 
-    /// Admission of the bearer of one token from another machine, among namespaces that take long to ask about.
+    /// Admission of the bearer of one token from another machine, among namespaces whose reviews take long.
     async fn admit_from(&self, peer: u8, token: &str) -> Result<Visible, Refusal> {
         let header = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
         let headers = HeaderMap::from_iter([(header::AUTHORIZATION, header)]);
@@ -266,7 +266,7 @@ async fn of_a_request_that_names_a_namespace_only_that_one_is_asked_about() {
         Ok(only(&["shop"]))
     );
     assert_eq!(door.asked(), 1 + 2, "all, and shop");
-    // Nothing tells whether a namespace that one may not see is there.
+    // Nothing shows whether a namespace exists that the reader may not see.
     for named in ["bank", "absent"] {
         assert_eq!(admit("Bearer shopkeeper", named).await, Ok(only(&[])));
     }

@@ -1,4 +1,4 @@
-//! Answers that nobody takes.
+//! Answers whose readers do not take them.
 
 use std::io::Read as _;
 
@@ -36,7 +36,7 @@ async fn an_answer_frees_its_part_when_it_is_sent_or_its_reader_has_left() {
     until_free(&unsent, 0).await;
 }
 
-/// Lets the tasks that hand answers over end, until so much waits.
+/// Lets the tasks that hand answers over end, until only this many bytes wait.
 async fn until_free(unsent: &Unsent, waits: usize) {
     while unsent.0.count() > waits {
         tokio::task::yield_now().await;

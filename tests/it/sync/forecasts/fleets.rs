@@ -50,7 +50,7 @@ impl HistoryReader for FakePrometheus {
     }
 }
 
-/// The written query, else the name of the member, at the endpoint that the member names.
+/// Queries by the written text, or by the name of the member, at the endpoint that the member names.
 struct ByMember;
 
 impl DemandQueries for ByMember {
@@ -84,7 +84,7 @@ struct Fleet {
     forecasts: Arc<Forecasts>,
     held: FakePrometheus,
     forecaster: Forecaster<FakeCluster, FakePrometheus, ByMember>,
-    /// Whether syncs report the demand of each member.
+    /// Syncs report the demand of each member.
     reports_members: bool,
 }
 
@@ -132,7 +132,7 @@ impl Fleet {
         }
     }
 
-    /// The report of a sync, and then a pass.
+    /// Runs the report of a sync, and then a pass.
     async fn pass(&mut self, second: i64, members: &[(&str, Option<&str>, bool)]) {
         let now = Timestamp::from_second(START + second).unwrap();
         run_to(&self.clock, now);
@@ -160,7 +160,7 @@ impl Fleet {
         fdhpa.metadata.annotations = Some(annotations);
     }
 
-    /// The highest value that is predicted for the next hour, or why there is none.
+    /// The highest value that is predicted for the next hour, or the reason for its absence.
     fn peak(&self, uid: &str, metric: &str) -> Result<f64, Refused> {
         let key = SeriesKey {
             uid: uid.to_owned(),

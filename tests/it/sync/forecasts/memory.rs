@@ -1,4 +1,4 @@
-//! The memory limit of the process: which series go without a forecast, and that they say so.
+//! The memory limit of the process: the series that go without a forecast, and their condition.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -24,7 +24,7 @@ fn world() -> ForecastWorld {
     world
 }
 
-/// The autoscalers of which `PredictionReady` has this reason.
+/// The autoscalers whose `PredictionReady` has this reason.
 fn those_with(world: &ForecastWorld, reason: &str) -> String {
     let fake = &world.world.fake;
     let mut names: Vec<String> = fake.state().autoscalers.keys().cloned().collect();

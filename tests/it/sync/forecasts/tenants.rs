@@ -1,15 +1,15 @@
-//! What one namespace asks of a Prometheus or of the API server ages no forecast of another.
+//! Requests of one namespace to a Prometheus or to the API server do not age the forecasts of another.
 //!
 //! The forecaster runs by itself, in virtual time. No sync reports demand, so every refresh needs a query.
 
 use super::*;
 
-/// How long is looked at: the default forecaster refreshes every minute.
+/// Minutes of a measurement: the default forecaster refreshes every minute.
 const MINUTES: i64 = 4;
 const OTHERS: [&str; 4] = ["bank", "blog", "mail", "shop"];
-/// What a query of the others takes.
+/// Duration of a query of the other namespaces.
 const QUICK: Duration = Duration::from_millis(200);
-/// What the heaviest query takes, until client and server give up.
+/// Duration of the heaviest query, after which client and server give up.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A Prometheus on which queries of the namespace `heavy`, and all to the endpoint `east`, take so long that they fail.
@@ -36,7 +36,7 @@ impl HistoryReader for Loaded {
     }
 }
 
-/// As [`ByName`]; what is called `far` is asked of the endpoint `east`.
+/// Queries as of [`ByName`]; targets named `far` are queried at the endpoint `east`.
 struct ByEndpoint;
 
 impl DemandQueries for ByEndpoint {
@@ -62,7 +62,7 @@ struct Running {
     measured: Vec<SeriesKey>,
 }
 
-/// The ages of the forecasts that are measured, in seconds: without one, the time since the start.
+/// The ages of the measured forecasts, in seconds; without a forecast, the time since the start.
 #[derive(Debug)]
 struct Ages {
     /// The second at which every series had a forecast for the first time.
@@ -72,7 +72,7 @@ struct Ages {
 }
 
 impl Running {
-    /// Three autoscalers in each of four namespaces, and these before them.
+    /// Starts three autoscalers in each of four namespaces, and these before them.
     fn start(others: impl FnOnce(&FakeCluster)) -> Self {
         let fake = FakeCluster::default();
         others(&fake);
@@ -153,7 +153,7 @@ impl Ages {
         self.all[self.all.len() * 99 / 100]
     }
 
-    /// Checks that nothing is more than a tenth older than what `undisturbed` has.
+    /// Checks that no age is more than a tenth above that of `undisturbed`.
     fn check(&self, undisturbed: &Self) {
         for (what, disturbed, alone) in [
             ("complete", self.complete, undisturbed.complete),
@@ -257,7 +257,7 @@ async fn written_after(change: impl FnOnce(&Running)) -> std::collections::BTree
 
 #[tokio::test(start_paused = true)]
 async fn a_prediction_that_waited_is_written_only_by_the_leader_and_from_current_copies() {
-    // Those that were on their way; the others waited for a slot.
+    // Only the running writes; the others waited for a slot.
     let published = written_after(|running| running.leadership.set(None)).await;
     assert_eq!(published.len(), 4, "{published:?}");
     let published = written_after(|running| {

@@ -53,7 +53,7 @@ impl Failure {
 #[derive(Debug)]
 pub(super) struct Request {
     api: MetricsApi,
-    /// What follows `/apis/GROUP/VERSION`.
+    /// Parts of the path after `/apis/GROUP/VERSION`.
     path: Vec<String>,
     query: BTreeMap<String, String>,
 }
@@ -93,8 +93,7 @@ impl Request {
         self.query.get(name).map_or("", String::as_str)
     }
 
-    /// Which pods the answer is about, when it is about pods chosen by label: namespace (none for
-    /// all) and label selector.
+    /// The selected pods of an answer about pods by label: namespace (none for all) and label selector.
     pub(super) fn pods_wanted(&self) -> Option<(Option<&str>, &str)> {
         let selector = self.parameter("labelSelector");
         match (self.api, self.parts().as_slice()) {
@@ -255,7 +254,7 @@ impl Scene<'_> {
     }
 }
 
-/// Whether the labels have each value of a selector, which names values only (`a=b,c=d`).
+/// Returns whether the labels have each value of a selector, which names values only (`a=b,c=d`).
 fn matches(selector: &str, labels: &BTreeMap<String, String>) -> bool {
     let mut required = selector.split(',').filter_map(|one| one.split_once('='));
     required.all(|(name, value)| labels.get(name).is_some_and(|label| label == value))

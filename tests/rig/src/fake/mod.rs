@@ -86,7 +86,7 @@ impl FakeMetrics {
         Ok(Self { table, server })
     }
 
-    /// Its base URL. The authority of the cluster has signed its certificate.
+    /// Base URL. The authority of the cluster has signed its certificate.
     #[must_use]
     pub fn url(&self) -> String {
         self.server.url()

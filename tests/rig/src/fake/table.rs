@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 /// All values.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// By namespace and pod.
+    /// Usage by namespace and pod.
     pub(super) usage: BTreeMap<(String, String), PodUsage>,
     pub(super) usage_of_others: Option<PodUsage>,
-    /// By namespace, resource, name and metric.
+    /// Readings by namespace, resource, name and metric.
     pub(super) custom: BTreeMap<[String; 4], Reading>,
-    /// By namespace and metric.
+    /// Readings by namespace and metric.
     pub(super) external: BTreeMap<(String, String), Vec<Reading>>,
 }
 
@@ -38,7 +38,7 @@ impl PodUsage {
         Self { containers }.with(container, cpu, "1Mi")
     }
 
-    /// The same with one more container.
+    /// The usage with one more container.
     #[must_use]
     pub fn with(mut self, container: &str, cpu: &str, memory: &str) -> Self {
         self.containers
@@ -57,7 +57,7 @@ impl Reading {
         }
     }
 
-    /// The same with a label.
+    /// The reading with one more label.
     #[must_use]
     pub fn label(mut self, name: &str, value: &str) -> Self {
         self.labels.insert(name.to_owned(), value.to_owned());

@@ -2,8 +2,8 @@
 //! alike. Every verb, subresource, patch, precondition and selector that Foretide uses, or that its world needs, is in
 //! it.
 //!
-//! What may differ is replaced before answers are compared: UIDs and resource versions by the object that they are
-//! of and their order, so that it still shows which of them are equal, and times by a word.
+//! Permitted differences are replaced before answers are compared: UIDs and resource versions by their objects and
+//! their order, so that equal ones stay equal, and times by a word.
 
 mod normal;
 mod script;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use normal::Normal;
 
-/// How often a request is repeated until it has the expected code.
+/// Number of attempts of a request until it has the expected code.
 const ATTEMPTS: usize = 600;
 pub use normal::differences;
 
@@ -62,7 +62,7 @@ struct Script<'a, P> {
     peer: &'a P,
     exchanges: Vec<Exchange>,
     normal: Normal,
-    /// The last answer, and those with names, as they were.
+    /// The last answer, and answers with names, as they were received.
     last: Value,
     kept: BTreeMap<String, Value>,
 }

@@ -1,4 +1,4 @@
-//! Answers without what differs between two servers that behave alike.
+//! Answers without the differences between two servers that behave alike.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::Exchange;
 
-/// The UIDs and versions that have appeared: words that say whose they are, and which of them.
+/// The UIDs and versions that have appeared: words with the object and the number of each.
 #[derive(Debug, Default)]
 pub(super) struct Normal {
     uids: BTreeMap<String, String>,
     versions: BTreeMap<String, String>,
 }
 
-/// Where two runs of the script differ: the request, and what each server answered.
+/// Differences of two runs of the script: the request, and the answer of each server.
 #[must_use]
 pub fn differences(ours: &[Exchange], theirs: &[Exchange]) -> Vec<String> {
     let mut found = Vec::new();
@@ -82,7 +82,7 @@ impl Normal {
                         ("metadata", metadata) if is_list => list_metadata(metadata),
                         ("object", object) if is_bookmark => json!(object["kind"]),
                         ("metadata", metadata) => self.metadata(metadata),
-                        // In no order.
+                        // Sorted, because they have no order.
                         ("causes", causes) => sorted(self.of(causes)),
                         (_, value) => self.of(value),
                     };
@@ -150,7 +150,7 @@ impl Normal {
     }
 }
 
-/// Without its version, which is that of the last write to anything.
+/// Metadata of a list without its version, which is that of the last write to anything.
 fn list_metadata(metadata: &Value) -> Value {
     let fields = metadata.as_object().into_iter().flatten();
     let present = fields.filter(|(_, value)| !value.is_null());
@@ -187,7 +187,7 @@ pub(super) fn sorted(mut items: Value) -> Value {
     items
 }
 
-/// Who owns which leaves: manager, operation, subresource, version, and the paths.
+/// The owners of leaves: manager, operation, subresource, version, and the paths.
 fn owners(entries: &[Value]) -> Value {
     let owner = |entry: &Value| {
         let mut paths = Vec::new();

@@ -20,7 +20,7 @@ use super::{Peer, Script, Sent, normal::sorted};
 use crate::patch::merge;
 
 const TEXT: &str = include_str!("script.txt");
-/// Who `user` is: one who may do what the script's roles allow.
+/// User with the permissions of the script's roles.
 const USER: &str = "system:serviceaccount:contract:user";
 /// A kind in a path, the path of its API, and its kind.
 const KINDS: [(&str, &str, &str); 10] = [
@@ -107,7 +107,7 @@ impl<P: Peer> Script<'_, P> {
         self.send(line, &sent, expected).await;
     }
 
-    /// The body of a text.
+    /// The body in a text.
     fn body(&self, text: &str, kind: Option<&(&str, &str, &str)>) -> Value {
         let (kept, text) = match text
             .strip_prefix('<')
@@ -148,7 +148,7 @@ impl<P: Peer> Script<'_, P> {
         resolved
     }
 
-    /// What a directive says about the last answer.
+    /// Carries out a directive about the last answer.
     fn direct(&mut self, directive: &str) {
         let (verb, rest) = directive.split_once(' ').unwrap_or_default();
         if verb == "keep" {
@@ -194,7 +194,7 @@ impl<P: Peer> Script<'_, P> {
     }
 }
 
-/// What discovery says of a resource. `deletecollection` is used by nobody.
+/// A resource in discovery, without `deletecollection`, which has no user.
 fn resource(resource: &Value) -> Value {
     let verbs = resource["verbs"].as_array().into_iter().flatten();
     let mut verbs: Vec<&Value> = verbs.filter(|verb| **verb != "deletecollection").collect();

@@ -25,7 +25,7 @@ impl World {
         for _missing in pods.len()..wanted {
             self.create_pod(deployment, namespace, name);
         }
-        // The last ones first, of which those that are not ready.
+        // The last pods come first, and among them those that are not ready.
         pods.sort_by_key(|pod| !is_ready(pod));
         for pod in pods.iter().skip(wanted) {
             self.server
@@ -79,7 +79,7 @@ impl World {
     }
 }
 
-/// How many pods a paused Deployment has beside those that are wanted.
+/// Returns the number of pods that a paused Deployment has beside those that are wanted.
 fn surge(deployment: &Value, wanted: u64) -> u64 {
     let spec = &deployment["spec"];
     let most = spec["strategy"]["rollingUpdate"]["maxSurge"].as_str();

@@ -18,12 +18,12 @@ use crate::{Now, SimKube};
 const API: &str = "metrics.k8s.io/v1beta1";
 const EXTERNAL: &str = "external.metrics.k8s.io/v1beta1";
 
-/// What is wrong with it.
+/// Defects of metrics-server.
 #[derive(Debug, Default)]
 pub(super) struct Defects {
-    /// The namespaces about which it does not answer.
+    /// The namespaces without answers.
     pub(super) silent: BTreeSet<String>,
-    /// How old what it answers is.
+    /// Age of the answered usage.
     pub(super) age: SignedDuration,
 }
 
@@ -82,7 +82,7 @@ fn answer(list: &Value) -> BoxFuture<'static, Response<Body>> {
     futures::future::ready(response).boxed()
 }
 
-/// What the pods of a namespace used at a time. Those that exist now are taken to have existed then.
+/// The usage of the pods of a namespace at a time. Pods that exist now are assumed to have existed at that time.
 pub(super) fn usage(
     server: &SimKube,
     namespace: &str,

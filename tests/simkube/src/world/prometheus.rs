@@ -1,11 +1,11 @@
-//! Prometheus: what the pods of an app used, scraped twice a minute, by its query API.
+//! Prometheus: the usage of an app's pods, scraped twice a minute, by its query API.
 //!
 //! ```text
 //! demand(t) ──every 30 s──► scrapes ──lag──► known ──► mean of a range ──► values ──► JSON
 //!                 └─ outage: none, and for three minutes after it those of half the pods
 //! ```
 //!
-//! It answers one kind of query: the sum of the rates of `cpu` over the pods of a Deployment, in ranges of minutes.
+//! The only supported query is the sum of the rates of `cpu` over the pods of a Deployment, in ranges of minutes.
 
 use std::{
     collections::BTreeMap,
@@ -24,9 +24,9 @@ use crate::{Backend, Now};
 
 /// The time between two scrapes, in seconds.
 const SCRAPE: i64 = 30;
-/// How long after an outage half of the pods are not scraped yet.
+/// Time after an outage for which half of the pods are not scraped yet.
 const SCRAPED_AGAIN: SignedDuration = SignedDuration::from_mins(3);
-/// By how many values one query is answered at most.
+/// Largest number of values in an answer.
 const POINTS: i64 = 11_000;
 
 /// A Prometheus. Clones are the same.
@@ -36,21 +36,21 @@ pub struct Prometheus(Arc<Inner>);
 struct Inner {
     now: Now,
     demand: Demand,
-    /// When it was installed.
+    /// Time of the installation.
     since: Timestamp,
     defects: Mutex<Defects>,
-    /// Of which namespaces it was asked while it does not answer.
+    /// Namespaces of the queries that were not answered.
     unanswered: Mutex<Vec<String>>,
 }
 
-/// What is wrong with it.
+/// Defects of Prometheus.
 #[derive(Debug, Clone, Default)]
 pub struct Defects {
     /// Queries with this in their text are never answered.
     pub silent: Option<String>,
-    /// Half of the pods are missing from its answers, which say that something is.
+    /// Half of the pods are missing from the answers, which have a warning.
     pub is_partial: bool,
-    /// How late a scrape is known.
+    /// Delay until a scrape is known.
     pub lag: SignedDuration,
     /// Between these times nothing is scraped.
     pub outage: Option<(Timestamp, Timestamp)>,
@@ -61,7 +61,7 @@ struct Query {
     text: String,
     namespace: String,
     app: String,
-    /// Over which a rate is computed, in seconds.
+    /// Range of a rate, in seconds.
     range: i64,
     start: i64,
     end: i64,
@@ -71,7 +71,7 @@ struct Query {
 // === impl Prometheus ===
 
 impl Prometheus {
-    /// One that was installed at some time, and has scraped since then.
+    /// A Prometheus that was installed at some time, and has scraped since then.
     #[must_use]
     pub fn new(now: Now, since: Timestamp, demand: Demand) -> Self {
         Self(Arc::new(Inner {
@@ -83,19 +83,19 @@ impl Prometheus {
         }))
     }
 
-    /// What is wrong with it from now on.
+    /// Sets the defects from now on.
     pub fn set(&self, defects: Defects) {
         *lock(&self.0.defects) = defects;
     }
 
-    /// How often it was asked about a namespace while it did not answer.
+    /// Returns the number of queries about a namespace that were not answered.
     #[must_use]
     pub fn unanswered(&self, namespace: &str) -> usize {
         let all = lock(&self.0.unanswered);
         all.iter().filter(|one| *one == namespace).count()
     }
 
-    /// What answers its requests.
+    /// Returns the backend for the network.
     #[must_use]
     pub fn backend(&self) -> Backend {
         let this = self.clone();
@@ -143,7 +143,7 @@ impl Prometheus {
         )
     }
 
-    /// What a query is about, in cores, by the number of the scrape.
+    /// The scraped demand of a query, in cores, by the number of the scrape.
     fn scrapes(&self, query: &Query, defects: &Defects) -> BTreeMap<i64, f64> {
         let known = (self.0.now)() - defects.lag;
         let numbers = *query.numbers_before(query.start).start()..=query.end.div_euclid(SCRAPE);

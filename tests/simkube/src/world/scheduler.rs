@@ -1,4 +1,4 @@
-//! The scheduler: a pod goes to the first node that has the cpu which it requests.
+//! The scheduler: a pod goes to the first node with the cpu that it requests.
 
 use std::collections::BTreeMap;
 

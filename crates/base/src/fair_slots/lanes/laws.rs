@@ -6,7 +6,7 @@ use super::*;
 
 const SLOTS: usize = 5;
 
-/// What happens next; indices are taken modulo what there is.
+/// Next event; indices are taken modulo the number of choices.
 #[derive(Debug, Clone)]
 enum Step {
     Enqueue { tenant: u8 },

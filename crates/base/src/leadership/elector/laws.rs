@@ -23,16 +23,16 @@ const RATES: std::ops::Range<u64> = 1_000..1_500;
 /// One process.
 struct Process {
     elector: Elector,
-    /// Thousandths.
+    /// Rate of the clock, in thousandths of the real rate.
     rate: u64,
-    /// What its clock showed at the start, in seconds.
+    /// Reading of the clock at the start, in seconds.
     offset: u64,
     awaits: Awaited,
-    /// When its last attempt began.
+    /// Beginning of the last attempt.
     began: Option<Monotonic>,
 }
 
-/// What a process waits for.
+/// Event that a process waits for.
 enum Awaited {
     Nothing,
     /// The request with this number.
@@ -47,7 +47,7 @@ struct World {
     now: u64,
     version: u64,
     lease: Option<StoredLease>,
-    /// Requests that have not arrived; those of the dead too.
+    /// Requests that have not arrived, including those of ended processes.
     sent: Vec<(usize, Request)>,
     requests: usize,
     identities: usize,
@@ -101,7 +101,7 @@ impl World {
         Elector::new(format!("process-{}", self.identities), TIMING)
     }
 
-    /// How many may write now.
+    /// Returns the number of processes that may write now.
     fn open(&self) -> usize {
         let open = |process: &&Process| process.gate_is_open(self.now);
         self.processes.iter().filter(open).count()
@@ -113,7 +113,7 @@ impl World {
         self.processes[of].awaits = Awaited::Request(self.requests);
     }
 
-    /// A process does what it can do now: begin an attempt, or go on with it.
+    /// Lets a process do its next step: begin an attempt, or go on with it.
     fn step(&mut self, of: usize) {
         let process = &mut self.processes[of];
         let now = process.moment(self.now);
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// A request arrives at the API server, and its answer to the candidate, if that still waits for it.
+    /// Lets a request arrive at the API server, and its answer at the candidate, if that still waits for it.
     fn arrive(&mut self, position: usize) {
         let (number, request) = self.sent.remove(position);
         let answer = self.serve(request);
@@ -160,7 +160,7 @@ impl World {
             (Request::Create(record), None) => record,
             (Request::Replace(seen, record), Some(lease)) if seen.version == lease.version => {
                 if record == lease.record {
-                    // What does not change an object does not change its version.
+                    // A write that changes nothing does not change the version.
                     return Answer::Lease(lease.clone());
                 }
                 record
@@ -177,7 +177,7 @@ impl World {
         Answer::Lease(lease)
     }
 
-    /// A process gives up waiting for an answer; its request may still arrive.
+    /// Lets a process give up waiting for an answer; its request may still arrive.
     fn time_out(&mut self, of: usize) {
         let process = &mut self.processes[of];
         if !matches!(process.awaits, Awaited::Nothing) {
@@ -185,14 +185,14 @@ impl World {
         }
     }
 
-    /// A process is killed, and another one starts on its machine.
+    /// Kills a process, and starts another one on its machine.
     fn restart(&mut self, of: usize) {
         self.processes[of].elector = self.candidate();
         self.processes[of].awaits = Awaited::Nothing;
         self.processes[of].began = None;
     }
 
-    /// A process ends in order: its gate is closed before it releases the lease.
+    /// Ends a process in order: its gate is closed before it releases the lease.
     fn release(&mut self, of: usize) {
         let process = &mut self.processes[of];
         let wall = process.moment(self.now).wall;
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// One random event.
+    /// Lets one random event happen.
     fn happen(&mut self, (what, which): (u8, u16)) {
         let of = usize::from(which) % self.processes.len();
         match what % 32 {
@@ -278,7 +278,7 @@ proptest! {
     }
 }
 
-/// That the schedules reach what the laws are about: most of them have more than one leader, one after the other.
+/// Checks that the schedules are rich enough for the laws: most of them have more than one leader, one after the other.
 #[test]
 fn random_schedules_change_the_leader() {
     let mut runner = TestRunner::deterministic();

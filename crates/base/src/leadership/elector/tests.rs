@@ -1,4 +1,4 @@
-//! What a candidate does in each situation.
+//! Actions of a candidate in each situation.
 
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn elector() -> Elector {
     Elector::new("me".to_owned(), TIMING)
 }
 
-/// One attempt at this time in which the lease reads so.
+/// Runs one attempt at this time in which the lease has this content.
 fn reads(elector: &mut Elector, seconds: u64, found: &StoredLease) -> Option<Request> {
     assert_eq!(elector.start(at(seconds)), Request::Read);
     elector.answer(Answer::Lease(found.clone()), at(seconds))
@@ -85,7 +85,7 @@ fn a_held_lease_is_taken_when_it_did_not_change_for_as_long_as_it_says() {
     for (says, expires) in [(Some(15), 15), (Some(60), 60), (Some(4), 4), (None, 15)] {
         let mut held = record("other", 7);
         held.duration = says.map(Duration::from_secs);
-        // The holder's wall clock says nothing about when it expires.
+        // The holder's wall clock has no influence on the expiry.
         held.renewed = Some(Timestamp::UNIX_EPOCH);
         let held = lease(held, "5");
         let mut elector = elector();
@@ -105,7 +105,7 @@ fn a_standby_reads_the_lease_when_it_expires_and_otherwise_every_second() {
     let mut elector = elector();
     assert_eq!(elector.next_attempt(reading(99)), reading(100));
     let mut held = record("other", 7);
-    // It is taken as late as it says.
+    // The lease is taken after the duration in its record.
     held.duration = Some(Duration::from_millis(4_300));
     assert_eq!(reads(&mut elector, 100, &lease(held, "5")), None);
     let expires = Monotonic::after_origin(Duration::from_millis(104_300));
@@ -182,7 +182,7 @@ fn a_renewal_whose_answer_is_lost_does_not_extend_the_token() {
     elector.start(at(105));
     assert_eq!(elector.answer(Answer::Failed, at(108)), None);
     assert_eq!(elector.token().unwrap().valid_until, reading(110));
-    // It took effect, which the conflict of the next attempt shows.
+    // The renewal took effect, which the conflict of the next attempt shows.
     assert!(matches!(elector.start(at(108)), Request::Replace(..)));
     assert_eq!(
         elector.answer(Answer::Conflict, at(108)),
