@@ -21,11 +21,6 @@ use self::{
     shutdown::{CONTROLLER, ELECTION, FLEETS, Parts, Stop},
 };
 use crate::{
-    adapters::{
-        kube::{ConnectError, Connection, KubeAccessReviewer, KubeCluster, KubeLease, WriteGate},
-        members::{MemberRegistry, MemberSettings, Timeouts},
-        prometheus::{Endpoints, MatchersError, QueryRules, RulesCache},
-    },
     config::{Config, KubeAccess, MetricsAuth},
     controller::{EffectiveController, FleetController, Setup, Shared},
     forecaster::{Forecaster, ForecasterSetup},
@@ -41,6 +36,11 @@ use foretide_base::{
     machine::Machine,
     telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
+use foretide_kube::{
+    cluster::{ConnectError, Connection, KubeAccessReviewer, KubeCluster, KubeLease, WriteGate},
+    members::{MemberRegistry, MemberSettings, Timeouts},
+};
+use foretide_prometheus::{Endpoints, MatchersError, QueryRules, RulesCache};
 
 /// Interval at which the health of the watches is published.
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);

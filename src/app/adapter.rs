@@ -16,14 +16,7 @@ use super::metric_server::{
     MetricServer, MetricServerError, Opened, open, silent, unready_certificate, unready_watch,
 };
 use crate::{
-    adapters::{
-        certificates::Certificates,
-        kube::{
-            ApiServices, Connection, KubeAccessReviewer, KubeAutoscalers, KubeClientAuthorities,
-            KubePodLister, RegistrationError, ServiceName,
-        },
-        upstream::HttpsUpstream,
-    },
+    adapters::certificates::Certificates,
     config::{AdapterConfig, MetricApiArg},
     http::{
         self, AccessControl,
@@ -32,6 +25,13 @@ use crate::{
 };
 use foretide_api::ports::{CertificateSource, ClientCertificates, SelfManaged};
 use foretide_base::{clock::Contact, machine::Machine};
+use foretide_kube::{
+    cluster::{
+        ApiServices, Connection, KubeAccessReviewer, KubeAutoscalers, KubeClientAuthorities,
+        KubePodLister, RegistrationError, ServiceName,
+    },
+    upstream::HttpsUpstream,
+};
 
 /// Source of the authorities that an API server authenticates its clients by, as messages name it.
 const AUTHORITIES: &str = "the ConfigMap kube-system/extension-apiserver-authentication";

@@ -5,19 +5,17 @@ use jiff::SignedDuration;
 
 use super::AppError;
 use crate::{
-    adapters::{
-        kube::Connection,
-        prometheus::{
-            Endpoints, Prometheus, PromqlScope, QueryDefaults, QueryRules, RulesCache,
-            adapter_config::ReloadOutcome, matchers,
-        },
-    },
     config::{AdapterConfigSource, Config, ScopeArg},
     forecaster::{self, HistorySource},
 };
 use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::{DemandQueries, HistoryReader};
 use foretide_base::{clock::Clock, error::chain, machine::Machine};
+use foretide_kube::cluster::Connection;
+use foretide_prometheus::{
+    Endpoints, Prometheus, PromqlScope, QueryDefaults, QueryRules, ReloadOutcome, RulesCache,
+    matchers,
+};
 
 /// Interval at which the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
 const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);

@@ -15,19 +15,13 @@ use futures::FutureExt as _;
 use super::metric_server::{
     MetricServer, MetricServerError, Opened, open, unready_certificate, unready_watch,
 };
-use crate::{
-    adapters::{
-        certificates::Certificates,
-        kube::{Connection, KubeAutoscalers},
-    },
-    config::KedaScalerConfig,
-    http,
-};
+use crate::{adapters::certificates::Certificates, config::KedaScalerConfig, http};
 use foretide_api::ports::{Autoscalers, ClientCertificates};
 use foretide_base::{
     clock::{Clock, Contact},
     machine::Machine,
 };
+use foretide_kube::cluster::{Connection, KubeAutoscalers};
 
 /// Runs one KEDA scaler until `shutdown` completes.
 ///

@@ -14,15 +14,15 @@ use super::{
     connect,
     shutdown::{Parts, wait_for},
 };
-use crate::{
-    adapters::kube::{ConnectError, Connection, KubeAutoscalers, MAX_STALENESS, WatchReport},
-    config::KubeAccess,
-};
+use crate::config::KubeAccess;
 use foretide_api::ports::Autoscalers as _;
 use foretide_base::{
     clock::Contact,
     http::{TlsConfigs, probes, serve},
     machine::Machine,
+};
+use foretide_kube::cluster::{
+    ConnectError, Connection, KubeAutoscalers, MAX_STALENESS, WatchReport,
 };
 
 /// The source of every metric server's answers.

@@ -5,16 +5,14 @@ use std::{fmt, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Fleets, left_out};
-use crate::{
-    adapters::{
-        kube::{KubeCluster, WatchReport},
-        members::{MemberRegistry, MemberReport},
-    },
-    page::{Health, Host, MemberState, Page, api::SourceHealth},
-};
+use crate::page::{Health, Host, MemberState, Page, api::SourceHealth};
 use foretide_api::ports::ServerHealth;
 use foretide_base::{
     clock::Contact, leadership::Leadership, machine::Machine, telemetry::Telemetry,
+};
+use foretide_kube::{
+    cluster::{KubeCluster, WatchReport},
+    members::{MemberRegistry, MemberReport},
 };
 
 /// The longest that a watch that works receives nothing, in seconds.

@@ -6,9 +6,9 @@ use foretide_domain::ScaleTarget;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{manifest::Document, output::Failure};
-use crate::adapters::kube::{ConnectError, Connection};
 use foretide_api::ports::ClusterError;
 use foretide_base::{error::chain, machine::Machine};
+use foretide_kube::cluster::{ConnectError, Connection};
 
 /// Flags that select a cluster.
 #[derive(Debug, Clone, Default, clap::Args)]

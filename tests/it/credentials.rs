@@ -10,13 +10,13 @@ use std::{
 };
 
 use axum::{Router, routing::post};
-use foretide::adapters::prometheus::{Endpoints, Prometheus};
 use foretide_api::ports::{
     Authorization, CertificateFiles, CredentialFiles, CustomHeader, HistoryError, HistoryQuery,
     HistoryReader, HistoryServer, Setting,
 };
 use foretide_base::{clock::Clock, machine::Machine};
 use foretide_models::Sample;
+use foretide_prometheus::{Endpoints, Prometheus};
 use jiff::{SignedDuration, Timestamp};
 use rig::{Pki, TenantProxy};
 use tokio::net::TcpListener;

@@ -1,13 +1,11 @@
 //! Reading an object never panics, no matter what it contains. Runs as a test here, and under a fuzzer with `cargo
 //! bolero test`.
 
-use foretide::adapters::prometheus::{
-    AdapterConfig, Metric, PromqlScope, WorkloadRef, adapter_config::QueryRequest,
-};
 use foretide_api::validation;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use foretide_domain::{Requirement, Selector, cron::Zone, hpa::Settings};
 use foretide_federate::Ledger;
+use foretide_prometheus::{AdapterConfig, Metric, PromqlScope, QueryRequest, WorkloadRef};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 

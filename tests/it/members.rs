@@ -1,10 +1,8 @@
 //! Joining member clusters from the command line, and parsing kubeconfigs of any content.
 
 use clap::Parser;
-use foretide::{
-    adapters::members::Access,
-    cli::{Cli, Exit},
-};
+use foretide::cli::{Cli, Exit};
+use foretide_kube::members::Access;
 use serde_json::{Value, json};
 
 use crate::cli::{matches_snapshot, run};

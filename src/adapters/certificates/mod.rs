@@ -32,11 +32,11 @@ use self::{
     secret::{AuthoritySecret, StoredAuthorities},
     server_config::{Clients, ServerConfigError, ServingPair, server_config},
 };
-use crate::adapters::kube::{ApiServices, Connection, Observed};
 use foretide_api::ports::{
     CertificateFiles, CertificateSource, ClientCertificates, ClusterError, SelfManaged,
 };
 use foretide_base::{clock::Clock, error::chain};
+use foretide_kube::cluster::{ApiServices, Connection, Observed};
 
 /// Period of reading files.
 const FILES_PERIOD: SignedDuration = SignedDuration::from_mins(1);
@@ -375,7 +375,7 @@ impl AuthorityUpdate<'_> {
         reason = "the branches are those of the log macros"
     )]
     fn report(&self, seen: &StoredAuthorities, step: Option<Step>) {
-        let secret = self.secret.path();
+        let secret = self.secret;
         for problem in &seen.problems {
             tracing::warn!(%secret, problem, "content of the Secret replaced");
         }

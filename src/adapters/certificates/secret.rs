@@ -9,35 +9,25 @@
 //! It is written only at the version that was read, so of several replicas one succeeds, and the others read what it
 //! wrote. No message shows a key.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use http::Method;
 use jiff::SignedDuration;
-use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::{
     authority::{Authority, AuthorityCertificate},
     rotation::Authorities,
 };
-use crate::adapters::{
-    api_server::{Body, CallError, Calls, Limits, ObjectPath, Resource},
-    kube::{Connection, WriteGate, read},
-};
 use foretide_api::ports::ClusterError;
-use foretide_base::redact::Redactor;
+use foretide_kube::cluster::{Connection, SecretContents, SharedSecret};
 
 const CURRENT: [&str; 2] = ["ca.crt", "ca.key"];
 const NEXT: [&str; 2] = ["next-ca.crt", "next-ca.key"];
 const BUNDLE: &str = "ca-bundle.crt";
 
-/// One Secret.
-pub(super) struct AuthoritySecret {
-    calls: Calls,
-    namespace: String,
-    name: String,
-}
+/// The Secret of the authorities.
+#[derive(Debug)]
+pub(super) struct AuthoritySecret(SharedSecret);
 
 /// The contents of the Secret.
 pub(super) struct StoredAuthorities {
@@ -45,48 +35,24 @@ pub(super) struct StoredAuthorities {
     /// The contents that cannot be used, and are replaced.
     pub(super) problems: Vec<String>,
     bundle: String,
-    object: Value,
-}
-
-#[derive(Deserialize)]
-struct SecretObject {
-    metadata: Metadata,
-    #[serde(default)]
-    data: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    resource_version: String,
+    contents: SecretContents,
 }
 
 // === impl AuthoritySecret ===
 
 impl AuthoritySecret {
     pub(super) fn new(connection: &Connection, namespace: &str, name: &str) -> Self {
-        Self {
-            // The gate is open: every replica needs a certificate, not only the leader, and each write is conditional.
-            calls: connection.calls_within(Limits::default(), WriteGate::default()),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    pub(super) fn path(&self) -> ObjectPath<'_> {
-        Resource::SECRET.object(&self.namespace, &self.name)
+        Self(SharedSecret::new(connection, namespace, name))
     }
 
     /// Lead of the API server's clock over ours.
     pub(super) fn clock_skew(&self) -> SignedDuration {
-        self.calls.clock_skew()
+        self.0.clock_skew()
     }
 
     /// The contents of the Secret now.
     pub(super) async fn read(&self) -> Result<StoredAuthorities, ClusterError> {
-        let reading = async { stored(self.calls.read(&self.path().path()?).await?) };
-        let found = reading.await;
-        found.map_err(|error: CallError| error.about(self.path()))
+        self.0.read().await.map(StoredAuthorities::of)
     }
 
     /// Replaces the authorities in the Secret, if it is as it was read.
@@ -95,31 +61,13 @@ impl AuthoritySecret {
         seen: &StoredAuthorities,
         authorities: &Authorities,
     ) -> Result<(), ClusterError> {
-        let data = data(authorities);
-        // The server may quote the request, keys included, in its error.
-        let redactor = Redactor::new(data.values().flatten().cloned().collect());
-        // With the resourceVersion that was seen, which makes it conditional.
-        let mut object = seen.object.clone();
-        if let Some(fields) = object.as_object_mut() {
-            // Other keys of the Secret stay as they are.
-            let stored = fields.get_mut("data").and_then(Value::as_object_mut);
-            let mut merged = stored.map(std::mem::take).unwrap_or_default();
-            for (key, value) in data {
-                match value {
-                    Some(value) => merged.insert(key.to_owned(), json!(value)),
-                    None => merged.remove(key),
-                };
-            }
-            fields.insert("data".to_owned(), Value::Object(merged));
-        }
-        let writing = async {
-            let (url, body) = (self.path().path()?, Body::json(&object));
-            self.calls.write::<Value>(Method::PUT, &url, body).await
-        };
-        let written = writing.await;
-        written
-            .map(drop)
-            .map_err(|error: CallError| error.redacted(&redactor).about(self.path()))
+        self.0.write(&seen.contents, data(authorities)).await
+    }
+}
+
+impl fmt::Display for AuthoritySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -132,46 +80,39 @@ impl StoredAuthorities {
             && self.authorities == *authorities
             && self.bundle == authorities.bundle()
     }
-}
 
-fn stored(object: Value) -> Result<StoredAuthorities, CallError> {
-    // The parser's own message may quote a value.
-    let expected = || CallError::Response("expected a Secret with a resourceVersion".to_owned());
-    let SecretObject { metadata, data } = read(object.clone()).map_err(|_| expected())?;
-    if metadata.resource_version.is_empty() {
-        return Err(expected());
-    }
-    let data = data.unwrap_or_default();
-    let mut problems = Vec::new();
-    let mut text = |key: &str| {
-        let value = data.get(key).filter(|value| !value.is_empty())?;
-        let decoded = STANDARD.decode(value).ok();
-        let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
-        if decoded.is_none() {
-            problems.push(format!("data.{key}: expected a text in base64"));
+    fn of(contents: SecretContents) -> Self {
+        let mut problems = Vec::new();
+        let mut text = |key: &str| {
+            let value = contents.data.get(key).filter(|value| !value.is_empty())?;
+            let decoded = STANDARD.decode(value).ok();
+            let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+            if decoded.is_none() {
+                problems.push(format!("data.{key}: expected a text in base64"));
+            }
+            decoded
+        };
+        let [current, next] = [CURRENT, NEXT].map(|keys| (keys, keys.map(&mut text)));
+        let bundle = text(BUNDLE).unwrap_or_default();
+        let [current, next] = [current, next].map(|pair| authority(pair, &mut problems));
+        let is_signing = |one: &AuthorityCertificate| {
+            let mut signing = current.iter().chain(&next);
+            signing.any(|authority| authority.certificate == *one)
+        };
+        let mut former = AuthorityCertificate::all_of(&bundle);
+        // The bundle has the current and the next one as well.
+        former.retain(|one| !is_signing(one));
+        Self {
+            authorities: Authorities {
+                current,
+                next,
+                former,
+            },
+            problems,
+            bundle,
+            contents,
         }
-        decoded
-    };
-    let [current, next] = [CURRENT, NEXT].map(|keys| (keys, keys.map(&mut text)));
-    let bundle = text(BUNDLE).unwrap_or_default();
-    let [current, next] = [current, next].map(|pair| authority(pair, &mut problems));
-    let is_signing = |one: &AuthorityCertificate| {
-        let mut signing = current.iter().chain(&next);
-        signing.any(|authority| authority.certificate == *one)
-    };
-    let mut former = AuthorityCertificate::all_of(&bundle);
-    // The bundle has the current and the next one as well.
-    former.retain(|one| !is_signing(one));
-    Ok(StoredAuthorities {
-        authorities: Authorities {
-            current,
-            next,
-            former,
-        },
-        problems,
-        bundle,
-        object,
-    })
+    }
 }
 
 /// The authority under two keys of the data, if there is one that can be used.

@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 use simkube::SimKube;
 
 use super::*;
-use crate::adapters::{api_server::fake::simulated_unless, kube::ServiceName};
 use foretide_api::ports::CertificateLifetimes;
+use foretide_kube::cluster::ServiceName;
+use simkube::client::simulated_unless;
 
 const SECRET: &str = "/api/v1/namespaces/foretide-system/secrets/foretide-adapter-certificates";
 const GROUP_VERSIONS: [&str; 1] = ["external.metrics.k8s.io/v1beta1"];
@@ -58,9 +59,9 @@ impl Objects {
         }
     }
 
-    fn client(&self) -> Client {
+    fn client(&self, date: Option<&'static str>) -> Client {
         let failing = self.failing.clone();
-        simulated_unless(&self.server, move |line| {
+        simulated_unless(&self.server, date, move |line| {
             let failing = failing.lock().unwrap();
             failing.iter().any(|failing| line.starts_with(failing))
         })
@@ -95,12 +96,21 @@ fn decoded(value: &Value) -> Option<String> {
 struct Replica {
     certificates: Certificates,
     registrations: ApiServices,
-    connection: Connection,
 }
 
 impl Replica {
     fn new(objects: &Objects, clock: &Clock, lifetimes: CertificateLifetimes) -> Self {
-        let connection = Connection::over(objects.client());
+        Self::with_date(objects, clock, lifetimes, None)
+    }
+
+    /// A replica to which the API server dates its answers so.
+    fn with_date(
+        objects: &Objects,
+        clock: &Clock,
+        lifetimes: CertificateLifetimes,
+        date: Option<&'static str>,
+    ) -> Self {
+        let connection = Connection::over(objects.client(date));
         let service = ServiceName {
             namespace: "foretide-system".to_owned(),
             name: "foretide-adapter".to_owned(),
@@ -119,19 +129,11 @@ impl Replica {
                 clock.clone(),
             ),
             registrations: ApiServices::new(&connection, service, &GROUP_VERSIONS),
-            connection,
         }
     }
 
     async fn round(&self) -> bool {
         self.certificates.round(Some(&self.registrations)).await
-    }
-
-    /// Lets the clock of the replica be ahead by years, according to the date of the server.
-    fn skew_clock(&self) {
-        self.connection
-            .calls()
-            .date("Sun, 06 Nov 1994 08:49:37 GMT");
     }
 
     /// The problem of its last round.

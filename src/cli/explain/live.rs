@@ -9,18 +9,16 @@ use std::{
 };
 
 use super::{ExplainArgs, explained, table};
-use crate::{
-    adapters::kube::Connection,
-    cli::{
-        cluster::{runtime, unconnected},
-        context::CommandContext,
-        exit::print_error,
-        output::{CommandOutput, Failure, Screen},
-    },
+use crate::cli::{
+    cluster::{runtime, unconnected},
+    context::CommandContext,
+    exit::print_error,
+    output::{CommandOutput, Failure, Screen},
 };
 use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::ClusterError;
 use foretide_base::{error::chain, machine::Machine};
+use foretide_kube::cluster::Connection;
 
 /// Period of the reads of a watched object.
 const PERIOD: Duration = Duration::from_secs(2);

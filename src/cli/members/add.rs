@@ -11,14 +11,12 @@ use super::{
     manifests::{MemberSecret, TOKEN, in_hub, in_member, kubeconfig},
     unconnected,
 };
-use crate::{
-    adapters::members::{
-        Access, AdminClient, ApiServer, JoinFailure, ZONE_SEPARATOR, describe, invalid_taints,
-    },
-    cli::output::{CommandOutput, Failure},
-};
+use crate::cli::output::{CommandOutput, Failure};
 use foretide_api::ports::ClusterError;
 use foretide_base::{error::chain, machine::Machine};
+use foretide_kube::members::{
+    Access, AdminClient, ApiServer, JoinFailure, ZONE_SEPARATOR, describe, invalid_taints,
+};
 
 /// Arguments of `foretide members add`.
 #[derive(Debug, Clone, clap::Args)]

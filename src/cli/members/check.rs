@@ -4,14 +4,12 @@
 //! checked by an access review. `add` repairs missing permissions.
 
 use super::{HubArgs, profiles_warning, unconnected};
-use crate::{
-    adapters::members::{Access, AccessReview, AdminClient},
-    cli::{
-        exit::Exit,
-        output::{CommandOutput, Failure, Paint, Screen, Side},
-    },
+use crate::cli::{
+    exit::Exit,
+    output::{CommandOutput, Failure, Paint, Screen, Side},
 };
 use foretide_base::{error::chain, machine::Machine};
+use foretide_kube::members::{Access, AccessReview, AdminClient};
 
 /// The oldest Kubernetes that a member may have.
 const OLDEST: (u32, u32) = (1, 33);

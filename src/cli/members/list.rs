@@ -8,11 +8,9 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{HubArgs, profiles_warning};
-use crate::{
-    adapters::members::{AdminClient, FleetShare, ListedMember, Unready},
-    cli::output::{CommandOutput, Failure, Screen, Side, TextFormat},
-};
+use crate::cli::output::{CommandOutput, Failure, Screen, Side, TextFormat};
 use foretide_base::{error::chain, machine::Machine};
+use foretide_kube::members::{AdminClient, FleetShare, ListedMember, Unready};
 
 /// Number of members that are asked at once.
 const ASKED_AT_ONCE: usize = 64;

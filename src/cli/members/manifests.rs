@@ -8,7 +8,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use super::NAMESPACE;
-use crate::adapters::members::{ApiServer, permissions};
+use foretide_kube::members::{ApiServer, permissions};
 
 /// The hub's account in a member, and its token.
 pub(super) const ACCOUNT: &str = "foretide-hub";
@@ -78,7 +78,7 @@ pub(super) fn in_member(place: bool) -> Vec<Value> {
 }
 
 fn rules(place: bool) -> Vec<Value> {
-    let rule = |right: &crate::adapters::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
+    let rule = |right: &foretide_kube::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
     permissions(place).iter().map(rule).collect()
 }
 

@@ -15,15 +15,13 @@ use super::{
     context::CommandContext,
     output::{CommandOutput, Failure},
 };
-use crate::{
-    adapters::{
-        kube::ConnectError,
-        members::{AdminClient, MemberSettings, Timeouts},
-    },
-    config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label},
-};
+use crate::config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label};
 use foretide_api::ports::ClusterError;
 use foretide_base::{error::chain, machine::Machine};
+use foretide_kube::{
+    cluster::ConnectError,
+    members::{AdminClient, MemberSettings, Timeouts},
+};
 
 /// Namespace of the controller, and of the hub's account in a member.
 pub(super) const NAMESPACE: &str = "foretide-system";

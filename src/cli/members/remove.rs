@@ -11,11 +11,11 @@ use std::{
 
 use super::{HubArgs, add::object_name};
 use crate::{
-    adapters::members::{AdminClient, FleetShare, ListedMember},
     cli::output::{CommandOutput, Failure},
     config::parse_duration,
 };
 use foretide_base::{clock::Clock, error::chain, machine::Machine};
+use foretide_kube::members::{AdminClient, FleetShare, ListedMember};
 
 /// Time between two looks at the fleets.
 const PERIOD: Duration = Duration::from_secs(2);

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::{Position, RecordingError, Row, Rows, measured};
-use crate::adapters::prometheus::response::{self, Data, ResponseError, ResponseLimits};
+use foretide_prometheus::response::{self, Data, ResponseError, ResponseLimits};
 
 /// Only one series is kept: for more, only their number matters.
 const LIMITS: ResponseLimits = ResponseLimits {

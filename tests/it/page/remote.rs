@@ -16,9 +16,6 @@ use axum::{
     routing::{get as on_get, post},
 };
 use foretide::{
-    adapters::remote_page::{
-        PageLocation, RemotePage, RemotePageError, RemotePageSettings, ServiceAccount,
-    },
     http::page::{PageAccess, PageSite, proxy},
     page::{Host, Page},
 };
@@ -26,6 +23,9 @@ use foretide_base::{
     clock::Clock,
     http::{PortLimits, serve_tls},
     machine::Machine,
+};
+use foretide_kube::remote_page::{
+    PageLocation, RemotePage, RemotePageError, RemotePageSettings, ServiceAccount,
 };
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use jiff::Timestamp;

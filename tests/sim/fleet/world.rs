@@ -11,7 +11,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use foretide::adapters::members::permissions;
+use foretide_kube::members::permissions;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use simkube::{
@@ -716,7 +716,7 @@ pub(crate) fn window(replicas: u64) -> Value {
 fn in_member() -> Vec<Value> {
     let namespace =
         |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let rule = |right: &foretide::adapters::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
+    let rule = |right: &foretide_kube::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
     let rules: Vec<_> = permissions(true).iter().map(rule).collect();
     let rbac = "rbac.authorization.k8s.io";
     vec![

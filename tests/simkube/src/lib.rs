@@ -13,6 +13,7 @@
 //! `tests/cluster` compares with those of a real API server.
 
 mod audit;
+pub mod client;
 pub mod contract;
 mod deletion;
 pub mod faults;

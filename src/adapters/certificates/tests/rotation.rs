@@ -141,8 +141,8 @@ async fn a_replica_with_a_wrong_clock_makes_nothing() {
     let objects = Objects::new();
     let clock = Clock::standing_at(start());
     let wrong_clock = Clock::standing_at(start() + days(365));
-    let wrong = Replica::new(&objects, &wrong_clock, PUBLISHED);
-    wrong.skew_clock();
+    let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+    let wrong = Replica::with_date(&objects, &wrong_clock, PUBLISHED, date);
     assert!(!wrong.round().await);
     let problem = wrong.problem().await.unwrap();
     assert!(problem.contains("clock of this replica"), "{problem}");

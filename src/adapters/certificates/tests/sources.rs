@@ -131,7 +131,7 @@ async fn a_broken_file_leaves_the_last_pair() {
     };
     let [first, second] = ["first", "second"].map(|name| pki.server(name).unwrap());
     let certificates = Certificates::new(
-        &Connection::over(Objects::new().client()),
+        &Connection::over(Objects::new().client(None)),
         CertificateSource::Files(write_pair(&first)),
         ClientCertificates::None,
         Clock::system(),

@@ -1,0 +1,51 @@
+//! The objects that changed since the last call.
+//!
+//! A set of keys and not a queue of events: an object that changes a thousand times is in it once, so a slow reader
+//! costs no memory. What changed is left to the store.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+use foretide_api::ports::ObjectKey;
+
+/// The objects that were created or deleted, or whose spec or annotations changed.
+#[derive(Debug, Default)]
+pub struct Changes {
+    keys: Mutex<BTreeSet<ObjectKey>>,
+    wake: Notify,
+}
+
+// === impl Changes ===
+
+impl Changes {
+    /// Waits until there is a change, and takes all changes; never empty.
+    ///
+    /// # Guarantees
+    /// Cancel safe: no change is lost. Only one reader may call it.
+    pub async fn next(&self) -> BTreeSet<ObjectKey> {
+        loop {
+            let taken = std::mem::take(&mut *self.keys());
+            if !taken.is_empty() {
+                return taken;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    pub(crate) fn add(&self, namespace: &str, name: &str) {
+        self.keys().insert(ObjectKey {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        });
+        // Leaves a permit if nobody waits yet, so that a change between the look and the wait in `next` is not missed.
+        self.wake.notify_one();
+    }
+
+    fn keys(&self) -> std::sync::MutexGuard<'_, BTreeSet<ObjectKey>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

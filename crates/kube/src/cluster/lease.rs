@@ -1,0 +1,155 @@
+//! The lease of the leader election: the port [`LeaseStore`].
+//!
+//! It has slots and deadlines of its own, so that a renewal never waits behind other requests, and it does not pass the
+//! write gate, which opens only with it.
+
+use std::time::Duration;
+
+use http::Method;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Connection, WriteGate, read};
+use crate::api_server::{Body, CallError, Calls, Limits, ObjectPath, Resource};
+use foretide_api::ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease};
+
+/// One lease of a cluster.
+pub struct KubeLease {
+    calls: Calls,
+    namespace: String,
+    name: String,
+}
+
+/// The object, as far as it is read.
+#[derive(Deserialize)]
+struct LeaseObject {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<i64>,
+    acquire_time: Option<Timestamp>,
+    renew_time: Option<Timestamp>,
+    lease_transitions: Option<i32>,
+}
+
+// === impl KubeLease ===
+
+impl KubeLease {
+    /// The lease of this name. Each request about it takes at most `deadline`.
+    #[must_use]
+    pub fn new(connection: &Connection, namespace: &str, name: &str, deadline: Duration) -> Self {
+        let limits = Limits::for_lease(deadline);
+        Self {
+            calls: connection.calls_within(limits, WriteGate::default()),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn path(&self) -> ObjectPath<'_> {
+        Resource::LEASE.object(&self.namespace, &self.name)
+    }
+
+    async fn write(
+        &self,
+        method: Method,
+        url: Result<String, CallError>,
+        object: &Value,
+    ) -> Result<StoredLease, ClusterError> {
+        let written = async {
+            let body = Body::json(object);
+            stored(self.calls.write(method, &url?, body).await?)
+        };
+        written
+            .await
+            .map_err(|error: CallError| error.about(self.path()))
+    }
+}
+
+impl std::fmt::Debug for KubeLease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KubeLease({})", self.path())
+    }
+}
+
+impl LeaseStore for KubeLease {
+    async fn read(&self) -> Result<Option<StoredLease>, ClusterError> {
+        let found = async { stored(self.calls.read(&self.path().path()?).await?) };
+        match found.await {
+            Ok(lease) => Ok(Some(lease)),
+            Err(error) if error.is_status(404) => Ok(None),
+            Err(error) => Err(error.about(self.path())),
+        }
+    }
+
+    async fn create(&self, record: &LeaseRecord) -> Result<StoredLease, ClusterError> {
+        let object = json!({
+            "apiVersion": Resource::LEASE.api_version,
+            "kind": Resource::LEASE.kind,
+            "metadata": {"namespace": self.namespace, "name": self.name},
+            "spec": spec(record),
+        });
+        let url = Resource::LEASE.collection(Some(&self.namespace));
+        self.write(Method::POST, url, &object).await
+    }
+
+    async fn replace(
+        &self,
+        seen: &StoredLease,
+        record: &LeaseRecord,
+    ) -> Result<StoredLease, ClusterError> {
+        // With the resourceVersion that was seen, which makes it conditional.
+        let mut object = seen.object.clone();
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("spec".to_owned(), spec(record));
+        }
+        self.write(Method::PUT, self.path().path(), &object).await
+    }
+}
+
+pub fn spec(record: &LeaseRecord) -> Value {
+    // A MicroTime has six decimals.
+    let time = |at: Option<Timestamp>| at.map(|at| format!("{at:.6}"));
+    json!({
+        "holderIdentity": record.holder,
+        "leaseDurationSeconds": record.duration.map(|duration| duration.as_secs()),
+        "acquireTime": time(record.acquired),
+        "renewTime": time(record.renewed),
+        "leaseTransitions": record.transitions,
+    })
+}
+
+/// An object as it was read; without a version a replacement would not be conditional, so one is required.
+pub fn stored(object: Value) -> Result<StoredLease, CallError> {
+    let LeaseObject { metadata, spec } = read(object.clone()).map_err(CallError::Response)?;
+    if metadata.resource_version.is_empty() {
+        let expected = "expected a metadata.resourceVersion".to_owned();
+        return Err(CallError::Response(expected));
+    }
+    let written = spec.lease_duration_seconds.unwrap_or_default();
+    let seconds = u64::try_from(written).ok().filter(|seconds| *seconds > 0);
+    Ok(StoredLease {
+        record: LeaseRecord {
+            holder: spec.holder_identity.unwrap_or_default(),
+            duration: seconds.map(Duration::from_secs),
+            acquired: spec.acquire_time,
+            renewed: spec.renew_time,
+            transitions: spec.lease_transitions.unwrap_or_default(),
+        },
+        version: metadata.resource_version,
+        object,
+    })
+}

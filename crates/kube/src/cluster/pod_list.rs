@@ -1,0 +1,88 @@
+//! Pods as they are now, for a process that keeps no copy of them: the port [`PodLister`].
+
+use std::time::Duration;
+
+use serde::{Deserialize, de::IgnoredAny};
+use tokio::time::timeout;
+
+use super::{Connection, pods::phase};
+use crate::api_server::{CallError, Calls, Limits, Resource, WriteGate};
+use foretide_api::ports::{ClusterError, ListedPod, PodLister};
+
+/// Timeout of a complete list: the request that it is for has twice as long.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Lists pods through an API server.
+pub struct KubePodLister {
+    calls: Calls,
+}
+
+/// The fields of a pod that are read. Another field in an unknown form does not matter.
+#[derive(Deserialize)]
+struct PodObject {
+    metadata: PodMeta,
+    status: Option<PodStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMeta {
+    name: String,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct PodStatus {
+    phase: Option<String>,
+}
+
+// === impl KubePodLister ===
+
+impl KubePodLister {
+    /// Lists over this connection.
+    #[must_use]
+    pub fn new(connection: &Connection) -> Self {
+        Self {
+            calls: connection.calls_within(Limits::default(), WriteGate::default()),
+        }
+    }
+
+    async fn list(&self, namespace: &str, selector: &str) -> Result<Vec<ListedPod>, CallError> {
+        let collection = Resource::POD.collection(Some(namespace))?;
+        let mut pods = Vec::new();
+        let selected = [("labelSelector", selector)];
+        let listed = self.calls.list(&collection, &selected, |pod| {
+            pods.push(ListedPod::from(serde_json::from_str::<PodObject>(pod)?));
+            Ok(())
+        });
+        listed.await.map(|()| pods)
+    }
+}
+
+impl From<PodObject> for ListedPod {
+    fn from(PodObject { metadata, status }: PodObject) -> Self {
+        Self {
+            name: metadata.name,
+            phase: phase(status.and_then(|status| status.phase).as_deref()),
+            deleting: metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+impl std::fmt::Debug for KubePodLister {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubePodLister").finish_non_exhaustive()
+    }
+}
+
+impl PodLister for KubePodLister {
+    async fn list_pods(
+        &self,
+        namespace: &str,
+        selector: &str,
+    ) -> Result<Vec<ListedPod>, ClusterError> {
+        let listed = timeout(DEADLINE, self.list(namespace, selector)).await;
+        let listed = listed.unwrap_or(Err(CallError::Timeout(DEADLINE)));
+        listed.map_err(|error| error.about(format_args!("the pods of namespace {namespace}")))
+    }
+}

@@ -1,0 +1,211 @@
+//! The Secret of a member cluster.
+//!
+//! Its labels describe the cluster, its annotations hold taints and the name of a Prometheus endpoint, and its data
+//! holds the kubeconfig. A field that cannot be read is reported as a problem and never removes the member. Connecting
+//! is left to `registry.rs`.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use foretide_federate::{Profile, Taint};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::kubeconfig::{Access, KubeconfigError};
+use crate::cluster::{Stored, read, size};
+
+const PROVIDER: &str = "foretide.io/provider";
+const REGION: [&str; 2] = ["foretide.io/region", "topology.kubernetes.io/region"];
+const ZONE: [&str; 2] = ["foretide.io/zone", "topology.kubernetes.io/zone"];
+/// Separates the zones of a member in a label, whose value cannot hold a comma.
+pub const ZONE_SEPARATOR: char = '_';
+const TAINTS: &str = "foretide.io/taints";
+const PROMETHEUS: &str = "foretide.io/prometheus";
+/// Annotation that announces that a member leaves.
+pub const LEAVING: &str = "foretide.io/leaving";
+
+/// The fields of a Secret that describe a member. No message shows its data.
+#[derive(Clone, Default, PartialEq)]
+pub struct MemberSecret {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    data: BTreeMap<String, String>,
+}
+
+/// Description of a member by its Secret, without the kubeconfig.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemberInfo {
+    pub profile: Profile,
+    pub taints: Vec<Taint>,
+    pub prometheus: Option<String>,
+    /// True if the member leaves on purpose.
+    pub leaving: bool,
+    pub problem: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct SecretObject {
+    metadata: SecretMeta,
+    data: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct SecretMeta {
+    name: String,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// An annotation of `kubectl apply`, which holds a copy of the whole Secret.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+// === impl MemberSecret ===
+
+impl Stored for MemberSecret {
+    fn decode(object: Value) -> Result<Self, String> {
+        // The parser's own message may quote a value.
+        let SecretObject { metadata, data } =
+            read(object).map_err(|_| "expected a Secret whose data are strings".to_owned())?;
+        let mut annotations = metadata.annotations.unwrap_or_default();
+        annotations.remove(LAST_APPLIED);
+        Ok(Self {
+            name: metadata.name,
+            labels: metadata.labels.unwrap_or_default(),
+            annotations,
+            data: data.unwrap_or_default(),
+        })
+    }
+
+    fn size(&self) -> usize {
+        let texts = [&self.labels, &self.annotations, &self.data];
+        size_of::<Self>() + texts.map(size::of_texts).iter().sum::<usize>()
+    }
+
+    fn spec_eq(&self, before: &Self) -> bool {
+        self == before
+    }
+}
+
+impl std::fmt::Debug for MemberSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemberSecret")
+            .field("name", &self.name)
+            .field("labels", &self.labels)
+            .field("keys", &self.data.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl MemberSecret {
+    /// Address and credentials of the member, from the kubeconfig under `key`.
+    ///
+    /// # Errors
+    /// The kubeconfig is missing, or cannot be used.
+    pub fn access(&self, key: &str, allow_loopback: bool) -> Result<Access, KubeconfigError> {
+        let error = |problem: &str| KubeconfigError {
+            field: format!("data.{key}"),
+            problem: problem.to_owned(),
+        };
+        let Some(encoded) = self.data.get(key) else {
+            return Err(error(
+                "is missing; put the kubeconfig there, or name its key with --member-secret-key",
+            ));
+        };
+        let decoded = STANDARD.decode(encoded);
+        let text = decoded.map_err(|_| error("is not base64; encode the kubeconfig as base64"))?;
+        Access::parse(&text, allow_loopback)
+    }
+
+    /// The description of member `name` by the annotations of the Secret and by `labels`.
+    pub fn info(&self, name: &str, labels: &BTreeMap<String, String>) -> MemberInfo {
+        let label = |keys: [&str; 2]| {
+            let found = keys.iter().find_map(|key| labels.get(*key));
+            found.cloned().unwrap_or_default()
+        };
+        let annotation = self.annotations.get(TAINTS).map_or("", String::as_str);
+        let (taints, invalid) = parse_taints(annotation);
+        let problem = (!invalid.is_empty()).then(|| {
+            format!(
+                "annotation {TAINTS}: expected KEY=VALUE:EFFECT with the effect NoSchedule, PreferNoSchedule or \
+                 NoExecute, got {}; the other taints apply",
+                invalid.join(" and ")
+            )
+        });
+        MemberInfo {
+            profile: Profile {
+                name: name.to_owned(),
+                labels: labels.clone(),
+                provider: label([PROVIDER; 2]),
+                region: label(REGION),
+                zones: list(&label(ZONE), &[ZONE_SEPARATOR])
+                    .map(str::to_owned)
+                    .collect(),
+            },
+            taints,
+            prometheus: self
+                .annotations
+                .get(PROMETHEUS)
+                .filter(|name| !name.is_empty())
+                .cloned(),
+            leaving: self
+                .annotations
+                .get(LEAVING)
+                .is_some_and(|value| value == "true"),
+            problem,
+        }
+    }
+}
+
+/// The trimmed elements of a list that is separated by commas or by `separators`.
+fn list<'a>(text: &'a str, separators: &'a [char]) -> impl Iterator<Item = &'a str> {
+    let parts = text.split(move |c| c == ',' || separators.contains(&c));
+    parts.map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// Parses taints in the form of `kubectl taint`, `key=value:Effect` or `key:Effect`, separated by commas. Returns the
+/// taints, and the elements that are not valid.
+fn parse_taints(text: &str) -> (Vec<Taint>, Vec<String>) {
+    let (mut taints, mut invalid) = (Vec::new(), Vec::new());
+    for part in list(text, &[]) {
+        match parse_taint(part) {
+            Some(taint) => taints.push(taint),
+            None => invalid.push(format!("{:?}", part.chars().take(80).collect::<String>())),
+        }
+    }
+    (taints, invalid)
+}
+
+fn parse_taint(text: &str) -> Option<Taint> {
+    let (named, effect) = text.rsplit_once(':')?;
+    let (key, value) = named.split_once('=').unwrap_or((named, ""));
+    let effect = effect.parse().ok()?;
+    let plain = |text: &str, more: &[u8]| {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
+        // The longest key: a prefix of 253 characters, a slash and a name of 63.
+        text.len() <= 317 && text.bytes().all(allowed)
+    };
+    let valid = !key.is_empty() && plain(key, b"/") && plain(value, b"");
+    valid.then(|| Taint {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        effect,
+        since: None,
+    })
+}
+
+/// A taint in the form of `kubectl taint`.
+pub fn taint_text(taint: &Taint) -> String {
+    let effect = taint.effect.as_str();
+    let value = match taint.value.as_str() {
+        "" => String::new(),
+        value => format!("={value}"),
+    };
+    format!("{}{value}:{effect}", taint.key)
+}
+
+/// The elements of a list of taints that are not valid, in quotes.
+#[must_use]
+pub fn invalid_taints(text: &str) -> Vec<String> {
+    parse_taints(text).1
+}

@@ -1,0 +1,64 @@
+//! `external.metrics.k8s.io`: metrics that belong to no object of the cluster.
+
+use foretide_domain::observation::Unavailable;
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+use super::{Amount, MetricsApi, non_empty};
+use crate::api_server::{CallError, query, root, segment};
+use foretide_api::ports::MetricQuery;
+
+#[derive(Deserialize)]
+struct ValueList {
+    items: Option<Vec<Item>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    timestamp: Option<Timestamp>,
+    /// `window` in the API, in seconds.
+    #[serde(alias = "window")]
+    window_seconds: Option<i64>,
+    value: Amount,
+}
+
+// === impl MetricsApi ===
+
+impl MetricsApi {
+    /// The value of each series of an external metric.
+    pub async fn external(&self, request: &MetricQuery<'_>) -> Result<Vec<i64>, Unavailable> {
+        let what = format!(
+            "external metric {} in namespace {}",
+            request.metric, request.namespace
+        );
+        let list: Result<ValueList, _> = match url(request) {
+            Ok(url) => self.calls.read(&url).await,
+            Err(error) => Err(error),
+        };
+        let items = non_empty(&what, list.map(|list| list.items.unwrap_or_default()))?;
+        let values = items.iter().map(|item| {
+            let window = item.window_seconds.map(SignedDuration::from_secs);
+            match self.stale_age(item.timestamp, window) {
+                None => Ok(item.value.0),
+                // Without this series the sum would be a part of the total.
+                Some(age) => Err(Unavailable::stale(&what, age)),
+            }
+        });
+        values.collect()
+    }
+}
+
+fn url(request: &MetricQuery<'_>) -> Result<String, CallError> {
+    let root = root("external.metrics.k8s.io/v1beta1")?;
+    let (namespace, metric) = (segment(request.namespace)?, segment(request.metric)?);
+    let selector: Vec<_> = request
+        .metric_selector
+        .map(|s| ("labelSelector", s))
+        .into_iter()
+        .collect();
+    Ok(format!(
+        "{root}/namespaces/{namespace}/{metric}{}",
+        query(&selector)
+    ))
+}
