@@ -16,14 +16,12 @@ use axum::{
     http::Request,
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use foretide::{
-    http::page::PageSite,
-    page::{
-        DecisionLog, Page, Visible,
-        api::{ChartQuery, FleetQuery, ObjectKey, SpanQuery},
-    },
-};
 use foretide_base::clock::Clock;
+use foretide_page::{
+    DecisionLog, Page, Visible,
+    api::{ChartQuery, FleetQuery, ObjectKey, SpanQuery},
+    http::PageSite,
+};
 use tower::ServiceExt as _;
 
 use self::crowd::{Member, NOW, StandingClock};

@@ -20,13 +20,7 @@ use self::{
     page::PageHost,
     shutdown::{CONTROLLER, ELECTION, FLEETS, Parts, Stop},
 };
-use crate::{
-    config::{Config, KubeAccess, MetricsAuth},
-    controller::{EffectiveController, FleetController, Setup, Shared},
-    forecaster::{Forecaster, ForecasterSetup},
-    http::page::{PageAccess, PageSite},
-    page::{DecisionLog, Page},
-};
+use crate::config::{Config, KubeAccess, MetricsAuth};
 use foretide_api::ports::{Cluster as _, Fleet, MemberView, PAGE_AUDIENCE};
 use foretide_api::validation::TargetRules;
 use foretide_base::{
@@ -36,9 +30,17 @@ use foretide_base::{
     machine::Machine,
     telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
+use foretide_controller::{
+    EffectiveController, FleetController, Setup, Shared,
+    forecaster::{Forecaster, ForecasterSetup},
+};
 use foretide_kube::{
     cluster::{ConnectError, Connection, KubeAccessReviewer, KubeCluster, KubeLease, WriteGate},
     members::{MemberRegistry, MemberSettings, Timeouts},
+};
+use foretide_page::{
+    DecisionLog, Page,
+    http::{PageAccess, PageSite},
 };
 use foretide_prometheus::{Endpoints, MatchersError, QueryRules, RulesCache};
 

@@ -13,12 +13,10 @@
 //! `domain` is pure and decides; `controller` observes, decides, applies and reports; `adapters` talk to clusters and
 //! to Prometheus. Start with [`controller`] for what happens, with [`foretide_domain`] for why.
 
+/// Certificates of servers.
 pub mod adapters;
 pub mod app;
 pub mod cli;
 pub mod config;
-pub mod controller;
-pub mod forecaster;
 mod html;
 pub mod http;
-pub mod page;

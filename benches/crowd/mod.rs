@@ -3,9 +3,6 @@
 
 use std::sync::Arc;
 
-use foretide::page::{
-    Autoscaler, Decided, DecisionLog, FleetStatus, Host, MetricRecord, Record, Status,
-};
 use foretide_api::validation;
 use foretide_crds::{
     DecisionStatus, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus,
@@ -24,6 +21,9 @@ use foretide_domain::{
     workload::Workload,
 };
 use foretide_models::Forecast;
+use foretide_page::{
+    Autoscaler, Decided, DecisionLog, FleetStatus, Host, MetricRecord, Record, Status,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::json;

@@ -4,13 +4,11 @@ use foretide_domain::{cron::Zone, forecast::Refused};
 use jiff::SignedDuration;
 
 use super::AppError;
-use crate::{
-    config::{AdapterConfigSource, Config, ScopeArg},
-    forecaster::{self, HistorySource},
-};
+use crate::config::{AdapterConfigSource, Config, ScopeArg};
 use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::{DemandQueries, HistoryReader};
 use foretide_base::{clock::Clock, error::chain, machine::Machine};
+use foretide_controller::forecaster::{self, HistorySource};
 use foretide_kube::cluster::Connection;
 use foretide_prometheus::{
     Endpoints, Prometheus, PromqlScope, QueryDefaults, QueryRules, ReloadOutcome, RulesCache,

@@ -5,7 +5,6 @@ use std::{fmt, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Fleets, left_out};
-use crate::page::{Health, Host, MemberState, Page, api::SourceHealth};
 use foretide_api::ports::ServerHealth;
 use foretide_base::{
     clock::Contact, leadership::Leadership, machine::Machine, telemetry::Telemetry,
@@ -14,6 +13,7 @@ use foretide_kube::{
     cluster::{KubeCluster, WatchReport},
     members::{MemberRegistry, MemberReport},
 };
+use foretide_page::{Health, Host, MemberState, Page, api::SourceHealth};
 
 /// The longest that a watch that works receives nothing, in seconds.
 const WATCH_SILENCE: f64 = 60.0;

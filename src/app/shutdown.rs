@@ -13,8 +13,8 @@ use futures::{FutureExt as _, future::join};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 
 use super::AppError;
-use crate::controller::Setup;
 use foretide_base::leadership::{Leadership, WRITE_TIME};
+use foretide_controller::Setup;
 
 /// The parts that finish running work before the lease is released.
 pub(super) const CONTROLLER: &str = "controller";

@@ -14,7 +14,7 @@ use super::{
     output::{CommandOutput, Failure},
     web::{self as pages, ListenArgs},
 };
-use crate::http::page::PageSite;
+use foretide_page::http::PageSite;
 
 /// Simulated seconds of the page that pass per second at speed 1.
 const PAGE_SPEED: f64 = 60.0;

@@ -33,13 +33,13 @@ use super::{
     output::{CommandOutput, Failure, Paint, Screen, TextFormat, wrapped},
     validate::is,
 };
-use crate::page::remedy;
 use foretide_api::{
     autoscaler::Autoscaler,
     status::is_healthy,
     validation::{self, Invalid},
 };
 use foretide_base::printable;
+use foretide_page::remedy;
 
 pub use self::{
     fleet::{fleet_json, fleet_text},

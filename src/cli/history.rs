@@ -16,7 +16,6 @@ use super::{cluster::ReadCluster, context::Progress, output::Failure};
 use crate::{
     app,
     config::{Config, ConfigFile, ScopeArg},
-    forecaster::{HistorySource, minutes_are_usable},
 };
 use foretide_api::ports::{
     Authorization, CredentialFiles, Demand, DemandQueries, HistoryError, HistoryQuery,
@@ -24,6 +23,7 @@ use foretide_api::ports::{
 };
 use foretide_api::{autoscaler::Autoscaler, validation};
 use foretide_base::{error::chain, machine::Machine};
+use foretide_controller::forecaster::{HistorySource, minutes_are_usable};
 
 /// The distance between two samples that are read.
 const STEP: SignedDuration = SignedDuration::from_mins(1);

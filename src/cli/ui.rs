@@ -16,9 +16,9 @@ use super::{
     output::{self, CommandOutput, Failure},
     web::{self, ListenArgs},
 };
-use crate::http::page::{RemoteRequest, proxy};
 use foretide_base::error::chain;
 use foretide_kube::remote_page::{PageLocation, RemotePage, RemotePageSettings, ServiceAccount};
+use foretide_page::http::{RemoteRequest, proxy};
 
 /// Note before the token of a person is sent.
 const OWN_TOKEN: &str = "note: the page is read with your token of the kubeconfig, which the API server accepts too. It is sent to one \

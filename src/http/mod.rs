@@ -11,6 +11,5 @@ mod failure;
 mod identity;
 pub mod keda;
 pub mod metrics_api;
-pub mod page;
 
 pub use self::identity::AccessControl;

@@ -10,16 +10,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use foretide::forecaster::{
-    Forecaster, ForecasterSetup, HistorySource, SeriesKey, demand_history::DemandSample,
-    forecasts::Forecasts,
-};
 use foretide_api::ports::HistoryServer;
 use foretide_api::validation::{CostLimits, TargetRules};
 use foretide_base::{clock::Clock, machine::Machine};
+use foretide_controller::forecaster::{
+    Forecaster, ForecasterSetup, HistorySource, SeriesKey, demand_history::DemandSample,
+    forecasts::Forecasts,
+};
 use foretide_domain::cron::Zone;
 use foretide_kube::cluster::{Connection, KubeCluster, WriteGate};
-use foretide_prometheus::{Endpoints, Prometheus, QueryRules};
+use foretide_prometheus::{Endpoints, QueryRules};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use rig::{ClusterOptions, History, Prometheus, Span, eventually};
@@ -71,7 +71,10 @@ impl Started {
         let server = HistoryServer::at(&prometheus.url()).unwrap();
         let source = HistorySource {
             reader: Endpoints {
-                hub: Some(Prometheus::new(&server, &Machine::system())),
+                hub: Some(foretide_prometheus::Prometheus::new(
+                    &server,
+                    &Machine::system(),
+                )),
                 ..Endpoints::default()
             },
             queries: QueryRules::default(),

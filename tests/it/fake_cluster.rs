@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use foretide::controller::Setup;
 use foretide_api::ports::{
     Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers, Member,
     MetricQuery, ObjectKey, ScaleView, UnusableCopies, Workloads,
@@ -19,6 +18,7 @@ use foretide_api::{
     validation::TargetRules,
 };
 use foretide_base::clock::Clock;
+use foretide_controller::Setup;
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler as Ehpa, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
     FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,

@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use foretide::{
-    controller::{FleetController, Setup, Shared},
-    forecaster::{SeriesKey, forecasts::Forecasts, shares::FleetMember},
-};
 use foretide_api::ports::KedaPause;
 use foretide_base::{clock::Clock, telemetry::Telemetry};
+use foretide_controller::{
+    FleetController, Setup, Shared,
+    forecaster::{SeriesKey, forecasts::Forecasts, shares::FleetMember},
+};
 use foretide_crds::{ClusterStatus, DeletionPolicy, FederatedHPA, FederatedHPAStatus};
 use foretide_federate::Health;
 use jiff::{SignedDuration, Timestamp};
@@ -663,7 +663,7 @@ fn template(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_one_member_has_the_same_child_as_a_single_cluster() {
-    use foretide::controller::EffectiveController;
+    use foretide_controller::EffectiveController;
     let cron = "crons: [{name: peak, start: '10 0 * * *', end: '20 0 * * *', targetReplicas: 7}]";
     let kinds = ["Aggregated", "StaticWeighted", "DynamicWeighted"];
     for kind in kinds {

@@ -7,14 +7,14 @@ use std::{
     time::Duration,
 };
 
-use foretide::{
-    controller::{EffectiveController, Shared},
-    forecaster::{SeriesKey, forecasts::Forecasts},
-};
 use foretide_base::{
     clock::Clock,
     leadership::{Leadership, Token},
     telemetry::Telemetry,
+};
+use foretide_controller::{
+    EffectiveController, Shared,
+    forecaster::{SeriesKey, forecasts::Forecasts},
 };
 use foretide_crds::EffectiveHorizontalPodAutoscalerSpec as Spec;
 use foretide_domain::{cron::Zone, lead_time::LeadTime};

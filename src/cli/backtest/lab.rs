@@ -17,20 +17,18 @@ use super::{
     BacktestReport, BacktestSetup, Baseline, Comparison, EvaluationOptions, Quantiles, page,
     setup::parse_start_up, view,
 };
-use crate::{
-    cli::{
-        context::CommandContext,
-        history::parse_duration,
-        inputs::{self, AutoscalerWorkload, History},
-        manifest::{self, Document},
-        output::{CommandOutput, Failure},
-        recording::parse_zone,
-        template::{TemplateSource, parse_request},
-    },
-    page::api::{Changes, Experiment, NamedText},
+use crate::cli::{
+    context::CommandContext,
+    history::parse_duration,
+    inputs::{self, AutoscalerWorkload, History},
+    manifest::{self, Document},
+    output::{CommandOutput, Failure},
+    recording::parse_zone,
+    template::{TemplateSource, parse_request},
 };
 use foretide_api::autoscaler::Autoscaler;
 use foretide_base::error::chain;
+use foretide_page::api::{Changes, Experiment, NamedText};
 
 const MIB: usize = 1 << 20;
 /// Size limit of all histories together, in bytes: 500 days of minutes of a metric, in RFC 3339.
@@ -45,105 +43,112 @@ pub struct LabReport {
     zone: Option<Zone>,
 }
 
-// === impl Experiment ===
+/// Runs the experiment; `watch` is called with the fraction that is done, and may stop the run.
+///
+/// # Errors
+/// A text is too large or cannot be used, an option is invalid, or `watch` stopped the run. Messages name the flags
+/// of `foretide backtest` that the options stand for.
+pub fn run(
+    experiment: &Experiment,
+    context: &CommandContext,
+    watch: &mut dyn FnMut(f64) -> ControlFlow<()>,
+) -> Result<LabReport, Failure> {
+    require_size(experiment)?;
+    let zone = zone(experiment.shown_in.as_deref(), "shownIn")?;
+    let mut documents = documents(experiment)?;
+    let name = experiment.name.as_deref();
+    let converted = inputs::convert(&mut documents, name)?;
+    let chosen = inputs::chosen_one(&documents, name, context)?;
+    let mut chosen = applied(&experiment.changes, chosen, context)?;
+    let histories = recorded(experiment, &chosen)?;
+    let missing = inputs::without_history(&mut chosen.workload, &histories);
+    let texts = experiment.requests.iter();
+    let parsed = texts.map(|text| parse_request(text).map_err(flag("--request")));
+    let requests = parsed.collect::<Result<Vec<_>, _>>()?;
+    let template = TemplateSource {
+        documents: &documents,
+        requests: &requests,
+    };
+    let mut setup = BacktestSetup::of(chosen, &histories, template, options(experiment)?)?;
+    setup.note_input(converted, missing, Baseline::Hpa);
+    let comparison = Comparison {
+        baseline: Baseline::Hpa,
+        quantiles: quantiles(experiment)?,
+        bounds: Vec::new(),
+    };
+    Ok(LabReport {
+        report: BacktestReport::new(setup, &comparison, watch)?,
+        notes: histories.into_iter().flat_map(|it| it.notes).collect(),
+        zone,
+    })
+}
 
-impl Experiment {
-    /// Runs the experiment; `watch` is called with the fraction that is done, and may stop the run.
-    ///
-    /// # Errors
-    /// A text is too large or cannot be used, an option is invalid, or `watch` stopped the run. Messages name the flags
-    /// of `foretide backtest` that the options stand for.
-    pub fn run(
-        &self,
-        context: &CommandContext,
-        watch: &mut dyn FnMut(f64) -> ControlFlow<()>,
-    ) -> Result<LabReport, Failure> {
-        self.require_size()?;
-        let zone = zone(self.shown_in.as_deref(), "shownIn")?;
-        let mut documents = self.documents()?;
-        let name = self.name.as_deref();
-        let converted = inputs::convert(&mut documents, name)?;
-        let chosen = inputs::chosen_one(&documents, name, context)?;
-        let mut chosen = self.changes.applied(chosen, context)?;
-        let histories = self.recorded(&chosen)?;
-        let missing = inputs::without_history(&mut chosen.workload, &histories);
-        let texts = self.requests.iter();
-        let parsed = texts.map(|text| parse_request(text).map_err(flag("--request")));
-        let requests = parsed.collect::<Result<Vec<_>, _>>()?;
-        let template = TemplateSource {
-            documents: &documents,
-            requests: &requests,
-        };
-        let mut setup = BacktestSetup::of(chosen, &histories, template, self.options()?)?;
-        setup.note_input(converted, missing, Baseline::Hpa);
-        let comparison = Comparison {
-            baseline: Baseline::Hpa,
-            quantiles: self.quantiles()?,
-            bounds: Vec::new(),
-        };
-        Ok(LabReport {
-            report: BacktestReport::new(setup, &comparison, watch)?,
-            notes: histories.into_iter().flat_map(|it| it.notes).collect(),
-            zone,
-        })
-    }
-
-    fn require_size(&self) -> Result<(), Failure> {
-        let manifests: usize = self.manifests.iter().map(|it| it.text.len()).sum();
-        let histories: usize = self.histories.iter().map(|it| it.text.len()).sum();
-        for (what, size, most) in [
-            ("manifests", manifests, LARGEST_MANIFESTS),
-            ("histories", histories, LARGEST_HISTORIES),
-        ] {
-            if size > most {
-                let (size, most) = (size.div_ceil(MIB), most / MIB);
-                return Err(Failure::invalid(format!(
-                    "the {what} have {size} MiB, expected at most {most} MiB"
-                )));
-            }
+fn require_size(experiment: &Experiment) -> Result<(), Failure> {
+    let manifests: usize = experiment.manifests.iter().map(|it| it.text.len()).sum();
+    let histories: usize = experiment.histories.iter().map(|it| it.text.len()).sum();
+    for (what, size, most) in [
+        ("manifests", manifests, LARGEST_MANIFESTS),
+        ("histories", histories, LARGEST_HISTORIES),
+    ] {
+        if size > most {
+            let (size, most) = (size.div_ceil(MIB), most / MIB);
+            return Err(Failure::invalid(format!(
+                "the {what} have {size} MiB, expected at most {most} MiB"
+            )));
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn documents(&self) -> Result<Vec<Document>, Failure> {
-        let parse = |it: &NamedText| manifest::parse(&it.name, &it.text);
-        let parsed = self.manifests.iter().map(parse);
-        let all = parsed.collect::<Result<Vec<_>, _>>();
-        let documents = all.map_err(|error| Failure::invalid(chain(&error)))?;
-        Ok(documents.into_iter().flatten().collect())
-    }
+fn documents(experiment: &Experiment) -> Result<Vec<Document>, Failure> {
+    let parse = |it: &NamedText| manifest::parse(&it.name, &it.text);
+    let parsed = experiment.manifests.iter().map(parse);
+    let all = parsed.collect::<Result<Vec<_>, _>>();
+    let documents = all.map_err(|error| Failure::invalid(chain(&error)))?;
+    Ok(documents.into_iter().flatten().collect())
+}
 
-    fn recorded(&self, chosen: &AutoscalerWorkload) -> Result<Vec<History>, Failure> {
-        let zone = zone(self.time_zone.as_deref(), "--time-zone")?;
-        let given = self.histories.iter().map(|it| (it.metric.as_deref(), it));
-        inputs::recorded(&chosen.workload, given, |metric, it| {
-            History::parse(metric, &it.name, &it.text, zone.as_ref())
-        })
-    }
+fn recorded(experiment: &Experiment, chosen: &AutoscalerWorkload) -> Result<Vec<History>, Failure> {
+    let zone = zone(experiment.time_zone.as_deref(), "--time-zone")?;
+    let given = experiment
+        .histories
+        .iter()
+        .map(|it| (it.metric.as_deref(), it));
+    inputs::recorded(&chosen.workload, given, |metric, it| {
+        History::parse(metric, &it.name, &it.text, zone.as_ref())
+    })
+}
 
-    fn options(&self) -> Result<EvaluationOptions, Failure> {
-        if self.from.is_some() && self.warm_up.is_some() {
-            return Err(Failure::usage(
-                "--from and --warm-up exclude each other; give one of them",
-            ));
-        }
-        let start_up = self.start_up.as_deref().map(parse_start_up).transpose();
-        let warm_up = self.warm_up.as_deref().map(parse_duration).transpose();
-        Ok(EvaluationOptions {
-            start_up: start_up.map_err(flag("--start-up"))?,
-            from: self.from,
-            warm_up: warm_up.map_err(flag("--warm-up"))?,
-            until: self.until,
-        })
+fn options(experiment: &Experiment) -> Result<EvaluationOptions, Failure> {
+    if experiment.from.is_some() && experiment.warm_up.is_some() {
+        return Err(Failure::usage(
+            "--from and --warm-up exclude each other; give one of them",
+        ));
     }
+    let start_up = experiment
+        .start_up
+        .as_deref()
+        .map(parse_start_up)
+        .transpose();
+    let warm_up = experiment
+        .warm_up
+        .as_deref()
+        .map(parse_duration)
+        .transpose();
+    Ok(EvaluationOptions {
+        start_up: start_up.map_err(flag("--start-up"))?,
+        from: experiment.from,
+        warm_up: warm_up.map_err(flag("--warm-up"))?,
+        until: experiment.until,
+    })
+}
 
-    fn quantiles(&self) -> Result<Vec<f64>, Failure> {
-        if self.sweep.is_empty() {
-            return Ok(Vec::new());
-        }
-        let quantiles = Quantiles::try_from(self.sweep.clone()).map_err(flag("--sweep"))?;
-        Ok(quantiles.to_vec())
+fn quantiles(experiment: &Experiment) -> Result<Vec<f64>, Failure> {
+    if experiment.sweep.is_empty() {
+        return Ok(Vec::new());
     }
+    let quantiles = Quantiles::try_from(experiment.sweep.clone()).map_err(flag("--sweep"))?;
+    Ok(quantiles.to_vec())
 }
 
 fn zone(name: Option<&str>, option: &str) -> Result<Option<Zone>, Failure> {
@@ -155,53 +160,49 @@ fn flag(name: &str) -> impl Fn(String) -> Failure {
     move |message| Failure::usage(format!("{name}: {message}"))
 }
 
-// === impl Changes ===
-
-impl Changes {
-    /// The autoscaler with these changes, validated again.
-    fn applied(
-        &self,
-        chosen: AutoscalerWorkload,
-        context: &CommandContext,
-    ) -> Result<AutoscalerWorkload, Failure> {
-        // Always an autoscaler of one cluster: `chosen_one` refuses fleets.
-        let Autoscaler::Effective(ehpa) = &chosen.autoscaler else {
-            return Ok(chosen);
-        };
-        if *self == Self::default() {
-            return Ok(chosen);
-        }
-        let mut ehpa = EffectiveHorizontalPodAutoscaler::clone(ehpa);
-        self.change(&mut ehpa);
-        let object = serde_json::to_value(&ehpa).map_err(Failure::invalid)?;
-        let changed = Document::of("the changed manifest".to_owned(), &object);
-        inputs::chosen_one(&[changed], None, context)
+/// The autoscaler with these changes, validated again.
+fn applied(
+    changes: &Changes,
+    chosen: AutoscalerWorkload,
+    context: &CommandContext,
+) -> Result<AutoscalerWorkload, Failure> {
+    // Always an autoscaler of one cluster: `chosen_one` refuses fleets.
+    let Autoscaler::Effective(ehpa) = &chosen.autoscaler else {
+        return Ok(chosen);
+    };
+    if *changes == Changes::default() {
+        return Ok(chosen);
     }
+    let mut ehpa = EffectiveHorizontalPodAutoscaler::clone(ehpa);
+    change(changes, &mut ehpa);
+    let object = serde_json::to_value(&ehpa).map_err(Failure::invalid)?;
+    let applied = Document::of("the applied manifest".to_owned(), &object);
+    inputs::chosen_one(&[applied], None, context)
+}
 
-    fn change(&self, ehpa: &mut EffectiveHorizontalPodAutoscaler) {
-        let spec = &mut ehpa.spec;
-        spec.min_replicas = self.min_replicas.or(spec.min_replicas);
-        spec.max_replicas = self.max_replicas.unwrap_or(spec.max_replicas);
-        // Changed bounds alone must not add a prediction to a spec without one.
-        let predicts = Self {
-            min_replicas: None,
-            max_replicas: None,
-            ..self.clone()
-        };
-        if predicts == Self::default() {
-            return;
-        }
-        let prediction = spec.prediction.get_or_insert_default();
-        if self.quantile.is_some() {
-            prediction.quantile = self.quantile;
-            // The API server refuses a spec with both.
-            prediction.max_under_provisioned_percent = None;
-        }
-        prediction.lead_time_seconds = self.lead_time_seconds.or(prediction.lead_time_seconds);
-        if let Some(algorithm) = &self.algorithm {
-            let block = prediction.prediction_algorithm.get_or_insert_default();
-            block.algorithm_type = Some(algorithm.clone());
-        }
+fn change(changes: &Changes, ehpa: &mut EffectiveHorizontalPodAutoscaler) {
+    let spec = &mut ehpa.spec;
+    spec.min_replicas = changes.min_replicas.or(spec.min_replicas);
+    spec.max_replicas = changes.max_replicas.unwrap_or(spec.max_replicas);
+    // Changed bounds alone must not add a prediction to a spec without one.
+    let predicts = Changes {
+        min_replicas: None,
+        max_replicas: None,
+        ..changes.clone()
+    };
+    if predicts == Changes::default() {
+        return;
+    }
+    let prediction = spec.prediction.get_or_insert_default();
+    if changes.quantile.is_some() {
+        prediction.quantile = changes.quantile;
+        // The API server refuses a spec with both.
+        prediction.max_under_provisioned_percent = None;
+    }
+    prediction.lead_time_seconds = changes.lead_time_seconds.or(prediction.lead_time_seconds);
+    if let Some(algorithm) = &changes.algorithm {
+        let block = prediction.prediction_algorithm.get_or_insert_default();
+        block.algorithm_type = Some(algorithm.clone());
     }
 }
 

@@ -25,14 +25,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use self::{fleet::FleetRun, workloads::Workloads};
-use crate::{
-    cli::{context::CommandContext, output::Failure},
-    page::{DecisionLog, Health, Host, MemberState, Page, api::SourceHealth},
-};
+use crate::cli::{context::CommandContext, output::Failure};
 use foretide_api::status::{
     decided_condition, decision_status, window_status, with_transition_times,
 };
 use foretide_base::clock::Clock;
+use foretide_page::{DecisionLog, Health, Host, MemberState, Page, api::SourceHealth};
 
 /// The end of the replay, at which the simulation goes on: a Tuesday, 10 March 2026, 08:50 UTC.
 const PRESENT: Timestamp = Timestamp::constant(1_773_132_600, 0);

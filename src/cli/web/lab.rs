@@ -34,10 +34,14 @@ use futures::{Stream, stream};
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
-use crate::{
-    cli::{backtest::lab::LabReport, context::CommandContext, output::Failure},
-    http::page::Refusal,
-    page::api::{Experiment, ExperimentId, WidthQuery},
+use crate::cli::{
+    backtest::lab::{self, LabReport},
+    context::CommandContext,
+    output::Failure,
+};
+use foretide_page::{
+    api::{Experiment, ExperimentId, WidthQuery},
+    http::Refusal,
 };
 
 /// The largest body of a request: a month of minutes of a metric has about 2 MiB.
@@ -285,7 +289,7 @@ impl Lab {
         let computed = tokio::task::spawn_blocking(move || {
             // Held until the computation ends, and not only until the experiment is forgotten.
             let _turn = turn;
-            let report = experiment.run(&context, &mut |part| running.advance(part))?;
+            let report = lab::run(&experiment, &context, &mut |part| running.advance(part))?;
             Results::of(&report)
         });
         let outcome = computed.await.unwrap_or_else(|error| {

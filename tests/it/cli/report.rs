@@ -2,10 +2,8 @@
 
 use std::{fs, ops::ControlFlow};
 
-use foretide::{
-    cli::backtest::lab::LabReport,
-    page::api::{Changes, Experiment, MetricHistory, NamedText},
-};
+use foretide::cli::backtest::lab::{self, LabReport};
+use foretide_page::api::{Changes, Experiment, MetricHistory, NamedText};
 use proptest::prelude::*;
 
 use super::*;
@@ -47,7 +45,7 @@ fn experiment() -> Experiment {
 }
 
 fn result(experiment: &Experiment) -> Result<LabReport, Failure> {
-    experiment.run(&context(), &mut |_| ControlFlow::Continue(()))
+    lab::run(experiment, &context(), &mut |_| ControlFlow::Continue(()))
 }
 
 /// The exact values in the row of a page's table that begins with `name`, in the table with this caption.
@@ -278,7 +276,7 @@ fn a_lab_tells_its_progress_and_stops_when_it_is_asked_to() {
         ..experiment()
     };
     let mut told = Vec::new();
-    let done = experiment.run(&context(), &mut |fraction| {
+    let done = lab::run(&experiment, &context(), &mut |fraction| {
         told.push(fraction);
         ControlFlow::Continue(())
     });
@@ -286,7 +284,7 @@ fn a_lab_tells_its_progress_and_stops_when_it_is_asked_to() {
     assert!((told.last().unwrap() - 1.0).abs() < 1e-9, "{told:?}");
     // Stops in the first run, in that of the baseline, and in the sweep.
     for limit in [0.1, 1.0 / 3.0, 0.6] {
-        let stopped = experiment.run(&context(), &mut |fraction| {
+        let stopped = lab::run(&experiment, &context(), &mut |fraction| {
             if fraction >= limit - 1e-9 {
                 ControlFlow::Break(())
             } else {

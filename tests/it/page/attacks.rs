@@ -8,9 +8,9 @@ use axum::{
     body::{Body, to_bytes},
     http::Request,
 };
-use foretide::http::page::{PageAccess, PageSite};
 use foretide_api::ports::{Access, AccessReviewer, BearerToken, ClusterError, User};
 use foretide_base::clock::Clock;
+use foretide_page::http::{PageAccess, PageSite};
 use jiff::Timestamp;
 use tower::ServiceExt as _;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
-use foretide::http::page::PageSite;
 use foretide_base::clock::Clock;
+use foretide_page::http::PageSite;
 use futures::StreamExt as _;
 use tokio::time::timeout;
 use tower::ServiceExt as _;

@@ -14,11 +14,9 @@ use axum::{
     body::{Body, to_bytes},
     http::{HeaderMap, Request, StatusCode},
 };
-use foretide::{
-    cli::{CommandContext, Screen},
-    page::Page,
-};
+use foretide::cli::{CommandContext, Screen};
 use foretide_domain::cron::Zone;
+use foretide_page::Page;
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;

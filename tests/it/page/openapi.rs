@@ -6,11 +6,9 @@ use axum::{
     Router,
     body::{Body, to_bytes},
 };
-use foretide::{
-    cli::web::lab,
-    http::page::{PageSite, openapi},
-};
+use foretide::cli::web::lab;
 use foretide_base::clock::Clock;
+use foretide_page::http::{PageSite, openapi};
 use serde_json::{Map, Value, json};
 use tower::ServiceExt as _;
 

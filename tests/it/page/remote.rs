@@ -15,10 +15,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get as on_get, post},
 };
-use foretide::{
-    http::page::{PageAccess, PageSite, proxy},
-    page::{Host, Page},
-};
 use foretide_base::{
     clock::Clock,
     http::{PortLimits, serve_tls},
@@ -26,6 +22,10 @@ use foretide_base::{
 };
 use foretide_kube::remote_page::{
     PageLocation, RemotePage, RemotePageError, RemotePageSettings, ServiceAccount,
+};
+use foretide_page::{
+    Host, Page,
+    http::{PageAccess, PageSite, proxy},
 };
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use jiff::Timestamp;
@@ -138,7 +138,7 @@ async fn open(settings: RemotePageSettings) -> Result<RemotePage, RemotePageErro
 /// The page as `foretide ui` serves it.
 async fn ui(settings: RemotePageSettings) -> Router {
     let page = Arc::new(open(settings).await.unwrap());
-    let fetch = move |request: foretide::http::page::RemoteRequest| {
+    let fetch = move |request: foretide_page::http::RemoteRequest| {
         let page = Arc::clone(&page);
         async move {
             let answer = page.get(&request.path, HeaderMap::new()).await?;

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use axum::body::to_bytes;
-use foretide::{
-    http::page::PageSite,
-    page::{DecisionLog, Page, Visible, api::FleetQuery},
-};
 use foretide_base::clock::Clock;
+use foretide_page::{DecisionLog, Page, Visible, api::FleetQuery, http::PageSite};
 use tower::ServiceExt as _;
 
 use super::{Body, Request, Router, request};

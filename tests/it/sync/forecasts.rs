@@ -1,11 +1,11 @@
 //! The forecaster and the syncs together: its queries, the reports of syncs to it, and the status.
 
-use foretide::forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey};
 use foretide_api::ports::{
     Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, Resolution,
 };
 use foretide_api::validation::CostLimits;
 use foretide_base::{machine::Machine, memory::Memory};
+use foretide_controller::forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey};
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
 use foretide_domain::forecast::Refused;
 use foretide_models::Sample;

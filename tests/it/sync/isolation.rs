@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, future::pending, sync::Arc, time::Duration};
 
-use foretide::controller::Shared;
 use foretide_base::clock::Clock;
+use foretide_controller::Shared;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{CPU, World};

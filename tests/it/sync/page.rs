@@ -1,11 +1,9 @@
 //! The page of an autoscaler shows the reports of its syncs.
 
-use foretide::{
-    controller::Shared,
-    page::{
-        Host, Page, Visible,
-        api::{ObjectKey, SpanQuery, Word},
-    },
+use foretide_controller::Shared;
+use foretide_page::{
+    Host, Page, Visible,
+    api::{ObjectKey, SpanQuery, Word},
 };
 use jiff::{SignedDuration, Timestamp};
 

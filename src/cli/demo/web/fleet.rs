@@ -19,15 +19,13 @@ use super::{
     simulation::{FleetSimulation, STEPS_PER_MINUTE},
     unusable,
 };
-use crate::{
-    cli::{context::CommandContext, output::Failure},
-    page::{Decided, DecisionLog, MemberState, MetricRecord, Record},
-};
+use crate::cli::{context::CommandContext, output::Failure};
 use foretide_api::{
     autoscaler::{Autoscaler, FleetStatus, Status},
     status::{cluster_status, decided_condition, ledger_status},
     validation,
 };
+use foretide_page::{Decided, DecisionLog, MemberState, MetricRecord, Record};
 
 /// The autoscaler.
 const AUTOSCALER: &str = include_str!("fleet.yaml");

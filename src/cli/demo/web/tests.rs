@@ -3,16 +3,14 @@ use std::{collections::BTreeMap, ops::ControlFlow, sync::LazyLock};
 use foretide_domain::sim::Score;
 
 use super::*;
-use crate::{
-    cli::demo::{scenario::Scenario, tests::context, web::workloads::WorkloadRun},
-    page::{
-        Visible,
-        api::{
-            Experiment, FleetQuery, HistoryQuery, MetricHistory, NamedText, ObjectKey, SpanQuery,
-            Word, WorthScore,
-        },
-        key_of,
+use crate::cli::demo::{scenario::Scenario, tests::context, web::workloads::WorkloadRun};
+use foretide_page::{
+    Visible,
+    api::{
+        Experiment, FleetQuery, HistoryQuery, MetricHistory, NamedText, ObjectKey, SpanQuery, Word,
+        WorthScore,
     },
+    key_of,
 };
 
 /// The demo at the end of its replay.
@@ -192,7 +190,9 @@ fn a_workload_of_the_page_is_back_tested_as_it_is() {
             }],
             ..Experiment::default()
         };
-        let report = experiment.run(&context(), &mut |_| ControlFlow::Continue(()));
+        let report = crate::cli::backtest::lab::run(&experiment, &context(), &mut |_| {
+            ControlFlow::Continue(())
+        });
         let report: serde_json::Value = serde_json::from_str(&report.unwrap().json()).unwrap();
         let [ours, plain] = ["/candidates/0", "/candidates/1"].map(|candidate| {
             let minutes = report.pointer(&format!("{candidate}/underProvisionedMinutes"));

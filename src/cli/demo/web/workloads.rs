@@ -16,23 +16,21 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{LENGTH, StatusTrack, replay_begin};
-use crate::{
-    cli::{
-        backtest::{BacktestSetup, EvaluationOptions},
-        context::CommandContext,
-        demo::scenario::{REQUEST, Scenario, minute},
-        inputs::{self, History},
-        manifest::{self, Document},
-        output::Failure,
-        template::TemplateSource,
-    },
-    page::{Decided, DecisionLog, MetricRecord, Record},
+use crate::cli::{
+    backtest::{BacktestSetup, EvaluationOptions},
+    context::CommandContext,
+    demo::scenario::{REQUEST, Scenario, minute},
+    inputs::{self, History},
+    manifest::{self, Document},
+    output::Failure,
+    template::TemplateSource,
 };
 use foretide_api::{
     autoscaler::{FleetStatus, Status},
     status::condition,
 };
 use foretide_base::error::chain;
+use foretide_page::{Decided, DecisionLog, MetricRecord, Record};
 
 /// The autoscalers.
 const AUTOSCALERS: &str = include_str!("autoscalers.yaml");

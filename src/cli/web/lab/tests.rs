@@ -11,8 +11,9 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::{cli::output::Screen, http::page::PageSite};
+use crate::cli::output::Screen;
 use foretide_base::clock::Clock;
+use foretide_page::http::PageSite;
 
 const MANIFEST: &str = include_str!("../../demo/autoscaler.yaml");
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foretide::forecaster::{demand_history::DemandSample, shares::FleetMember};
 use foretide_base::machine::Machine;
+use foretide_controller::forecaster::{demand_history::DemandSample, shares::FleetMember};
 use foretide_domain::forecast::Refused;
 
 use foretide_crds::FederatedHPA;

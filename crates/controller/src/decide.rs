@@ -1,0 +1,211 @@
+//! Second step of a sync: the decision about one workload in one cluster, made by the domain.
+//!
+//! The same for the autoscaler of one cluster, for a fleet as a whole and for each member of it. This settles who may
+//! act (a target that another controller scales is only previewed) and what may be written ([`Permission`]). It changes
+//! nothing but the target's state.
+
+use std::sync::Arc;
+
+use foretide_domain::{
+    ReplicaBounds, Replicas,
+    autoscale::{
+        self, Child, Decision,
+        action::{Action, HoldReason},
+    },
+    hpa::Settings,
+    workload::{Mode, Strategy, Workload},
+};
+use jiff::Timestamp;
+
+use super::{
+    child_hpa,
+    foreign_writes::ForeignWrites,
+    observe::TargetObservation,
+    part::{Part, Permission},
+    target::TargetState,
+};
+use foretide_api::ports::{HpaView, KedaPause};
+
+/// Context of every decision of one sync.
+#[derive(Debug, Clone, Copy)]
+pub struct DecideContext<'a> {
+    /// The algorithm's constants.
+    pub settings: &'a Settings,
+    /// The time of the decision.
+    pub now: Timestamp,
+}
+
+/// A decision that is to be carried out in one cluster.
+#[derive(Debug, Clone)]
+pub struct Decided {
+    /// The part that it is about.
+    pub part: Part,
+    /// The observation that it was made from.
+    pub observation: TargetObservation,
+    /// The decision, with the action that is permitted.
+    pub decision: Decision,
+    /// True if a child writes the scale, by strategy, mode and permission.
+    pub delegates: bool,
+    /// The message of a conflict with another writer of the replicas that we write, if there is one.
+    pub replica_conflict: Option<String>,
+    /// The child as it was left, if that is known.
+    pub child_left: Option<Arc<HpaView>>,
+}
+
+// === impl DecideContext ===
+
+impl DecideContext<'_> {
+    /// Decides one workload; `floor_share` is its share of a fleet's floor, if it is part of one.
+    pub fn decide(
+        &self,
+        state: &mut TargetState,
+        mut part: Part,
+        observation: TargetObservation,
+        floor_share: Option<Replicas>,
+    ) -> Decided {
+        let Self { settings, now } = *self;
+        let workload = in_force(&part, &observation);
+        let behavior = workload.behavior.as_ref();
+        // First: the history of a target that was deleted and created again does not count.
+        state.restore(&observation.scale.uid, behavior, settings, now);
+        if part.permission == Permission::AllUnlessContested {
+            state.observe_writers(&part, &observation, now);
+        }
+        let current = observation.scale.scale.spec;
+        if current == Replicas::ZERO {
+            state.history.log.scaled_to_zero |= observation.hpas.any_scaled_to_zero();
+        }
+        let seen = autoscale::Inputs {
+            observation: observation.observation.clone(),
+            forecasts: observation.forecasts.clone(),
+            child: observation
+                .hpas
+                .acting()
+                .map(|hpa| as_left(hpa, state.child_min)),
+            share: floor_share,
+        };
+        let (decision, history) =
+            autoscale::decide(&workload, &seen, &state.history, settings, now);
+        let action = permitted(decision.action, &part, state, now);
+        state.history = history;
+        state.saw_count(current, decision.action.scales_to_zero(), now);
+        if workload.mode_in_force() == Mode::Metric {
+            let child = part.child.with_published(&workload, &decision.published);
+            part.child = Arc::new(child);
+        }
+        Decided {
+            delegates: workload.has_child() && part.permission != Permission::Nothing,
+            child_left: state.child.clone(),
+            replica_conflict: state.foreign_writes.message(),
+            part,
+            observation,
+            decision: Decision { action, ..decision },
+        }
+    }
+}
+
+// === impl Decided ===
+
+impl Decided {
+    /// True if the decision is carried out: not in Preview, and not while another autoscaler scales the target.
+    pub fn acts(&self) -> bool {
+        self.part.acts(&self.observation)
+    }
+
+    /// True if others read the forecasts, cron windows or floor of this decision from the status.
+    pub fn publishes(&self) -> bool {
+        self.part.workload.mode == Mode::Metric
+            || self.part.keda_trigger(&self.observation).is_some()
+    }
+}
+
+// === impl TargetState ===
+
+impl TargetState {
+    /// Records foreign writes of the replicas, where we write them ourselves.
+    fn observe_writers(&mut self, part: &Part, observation: &TargetObservation, now: Timestamp) {
+        if part.acts(observation) && part.workload.mode_in_force() == Mode::Direct {
+            self.foreign_writes
+                .observe(observation.scale.scale.spec, now);
+        } else {
+            self.foreign_writes = ForeignWrites::default();
+        }
+    }
+}
+
+/// The action of a decision, or what is permitted of it.
+fn permitted(action: Action, part: &Part, state: &TargetState, now: Timestamp) -> Action {
+    let hold = |reason| Action::Hold { reason };
+    let bounds = part.workload.bounds;
+    match (part.permission, action) {
+        (Permission::Nothing, _) => hold(HoldReason::AtDesired),
+        (Permission::Child, Action::Scale { .. }) => {
+            let ReplicaBounds { min, max } = bounds;
+            Action::Child { min, max }
+        }
+        (Permission::AllUnlessContested, Action::Scale { from, .. })
+            // Below the minimum each sync writes, whoever lowers the count.
+            if (from == Replicas::ZERO || from >= bounds.min) && !state.foreign_writes.may_write(now) =>
+        {
+            hold(HoldReason::ExternalWriter)
+        }
+        (_, action) => action,
+    }
+}
+
+/// The workload as it is decided: a target that is not ours to act on is only previewed.
+fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
+    if part.may_act(observation) {
+        return Arc::clone(&part.workload);
+    }
+    let mode = match part.keda_trigger(observation) {
+        // KEDA keeps the target at the floor, as a child would.
+        Some(_) => Mode::Delegated,
+        None => part.workload.mode,
+    };
+    Arc::new(Workload {
+        strategy: Strategy::Preview,
+        mode,
+        // In Preview this count would be written.
+        specific_replicas: None,
+        ..Workload::clone(&part.workload)
+    })
+}
+
+// === impl Part ===
+
+impl Part {
+    /// True if the target is ours to act on: no older autoscaler of ours and no foreign HPA acts on it, and KEDA has
+    /// not paused it.
+    pub fn may_act(&self, observation: &TargetObservation) -> bool {
+        let hpas = &observation.hpas;
+        let is_alone = hpas.foreign.is_none() && hpas.adopted.is_none();
+        self.conflicts.older.is_none()
+            && !matches!(observation.keda_pause, KedaPause::On { .. })
+            && (is_alone || self.may_adopt(observation))
+    }
+
+    /// True if its decisions are carried out: not in Preview, and not while another autoscaler scales the target.
+    fn acts(&self, observation: &TargetObservation) -> bool {
+        self.workload.strategy == Strategy::Auto && self.may_act(observation)
+    }
+
+    /// True if the HPA on the target that we did not create is, or may be, adopted. Without the user's annotation an
+    /// adopted one is foreign again.
+    fn may_adopt(&self, observation: &TargetObservation) -> bool {
+        let hpas = &observation.hpas;
+        let is_free = |hpa: &Arc<HpaView>| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa);
+        self.workload.has_child()
+            && self.autoscaler.wants_adoption()
+            && hpas.foreign.as_ref().is_none_or(is_free)
+    }
+}
+
+/// The child with the minimum that we wrote last: any other value is a manual edit, which is reverted.
+fn as_left(hpa: &HpaView, min: Option<Replicas>) -> Child {
+    let live = child_hpa::as_child(hpa);
+    Child {
+        min: min.unwrap_or(live.min),
+        ..live
+    }
+}

@@ -1,0 +1,300 @@
+//! Second step of a fleet's sync: the fleet as one workload, decided like any other.
+//!
+//! The ordinary decision over everything that was seen gives the proposals, the winner, the message and the floor.
+//! While a member or a metric is missing, there is no total demand. `foretide-federate` divides the result.
+
+use std::collections::BTreeSet;
+
+use foretide_domain::{
+    Observation, ReplicaBounds, Replicas, Scale,
+    autoscale::history::History,
+    autoscale::{self, Decision},
+    demand,
+    hpa::{MetricSpec, Verdict},
+    observation::{Measured, Reading},
+    workload::{Mode, Strategy, Workload},
+};
+use foretide_federate::{ShareStatus, Total};
+use jiff::Timestamp;
+
+use super::{
+    item::FleetItem, merged_metrics::Members, participants::Participants, state::FleetState,
+};
+use crate::{
+    decide::{DecideContext, Decided},
+    forecaster::forecasts::Forecasts,
+    observe::TargetObservation,
+    part::{Part, Permission},
+    target::TargetState,
+};
+
+/// The decision for a fleet as one workload, and the total that is to be divided.
+#[derive(Debug)]
+pub struct WorkloadDecided {
+    /// The decision, as for an autoscaler of one cluster; its action is not carried out.
+    pub decided: Decided,
+    /// The total that is to be divided.
+    pub total: Total,
+}
+
+/// A fleet as one workload, to be decided.
+#[derive(Debug)]
+pub struct FleetWorkload<'a, M> {
+    /// The context of the decision.
+    pub context: &'a DecideContext<'a>,
+    /// The forecasts in force.
+    pub forecasts: &'a Forecasts,
+    pub item: &'a FleetItem,
+    /// The members whose pods are the fleet's.
+    pub participants: &'a Participants<'a, M>,
+}
+
+// === impl FleetWorkload ===
+
+impl<M> FleetWorkload<'_, M> {
+    /// Decides the fleet as one workload; `target` is the state of that workload, `fleet` that of its members.
+    pub fn decide(&self, target: &mut TargetState, fleet: &mut FleetState) -> WorkloadDecided {
+        let spec = self.item.fleet_spec();
+        let present = self.participants.workloads();
+        let unreachable = self.unreachable(fleet);
+        let present_names = present.iter().map(|(name, _)| *name);
+        let names = present_names.chain(unreachable.iter().map(|(name, _)| *name));
+        let counted: BTreeSet<String> = names.map(str::to_owned).collect();
+        let clusters = u32::try_from(counted.len()).unwrap_or(u32::MAX);
+        let counts = unreachable.into_iter().map(|(_, count)| count);
+        let members = Members {
+            item: self.item,
+            present: &present,
+            unreachable: counts.fold(Replicas::ZERO, Replicas::saturating_add),
+            hub: &self.participants.observed().hub,
+        };
+        let observation = members.merged(self.forecasts, self.context.now);
+        let current = observation.scale.scale.spec;
+        // First: a member that is found or lost changes the count, but nobody has scaled.
+        self.restart_log_if_recounted(target, fleet, counted);
+        self.record_change(target, fleet, current);
+        let workload = whole_workload(self.item, clusters).into();
+        let permission = if spec.hub_divides_counts() {
+            Permission::All
+        } else {
+            // The children write the counts.
+            Permission::Nothing
+        };
+        let part = Part {
+            permission,
+            ..self.item.part(&workload)
+        };
+        let decided = self.context.decide(target, part, observation, None);
+        let demand = self.demand(&decided.observation);
+        let total = Total {
+            demand: demand.filter(|_| self.participants.are_all_seen()),
+            // Pods that no longer have a budget must not end below a pinned count either.
+            floor: self
+                .floor(fleet, &decided, clusters)
+                .max(pinned_count(self.item)),
+            desired: desired(self.item, &decided.decision),
+        };
+        WorkloadDecided { decided, total }
+    }
+
+    /// The last counts of the members that do not answer, as far as they are known: until a member counts as failed,
+    /// its pods are assumed to run. None where the hub writes counts, which are divided among the members that answer.
+    fn unreachable(&self, fleet: &FleetState) -> Vec<(&str, Replicas)> {
+        if self.item.fleet_spec().hub_writes_counts() {
+            return Vec::new();
+        }
+        let has_failed = |name: &str| {
+            let entry = fleet.ledger.members.get(name);
+            entry.is_some_and(|entry| entry.share_status == ShareStatus::Failed)
+        };
+        let unseen = self.participants.unseen().filter(|name| !has_failed(name));
+        let last = unseen.filter_map(|name| {
+            let last = fleet.members.get(name)?.last.as_ref()?;
+            Some((name, last.pods?.replicas))
+        });
+        last.collect()
+    }
+
+    /// Restarts the log of readings if the `counted` members are not those of the last sync, which it is about.
+    fn restart_log_if_recounted(
+        &self,
+        target: &mut TargetState,
+        fleet: &mut FleetState,
+        counted: BTreeSet<String>,
+    ) {
+        let before = fleet.counted.replace(counted);
+        fleet.is_recounted = before != fleet.counted;
+        if before.is_none() || !fleet.is_recounted {
+            return;
+        }
+        // The count was that of the previous members.
+        fleet.current = None;
+        let DecideContext { settings, now } = *self.context;
+        let behavior = self.item.fleet_spec().workload.behavior.as_ref();
+        let lost = History::lost(now, behavior, settings);
+        target.history.log = lost.log;
+        target.history.hold_until = lost.hold_until;
+    }
+
+    /// Records by how much the members' HPAs changed the count since the last decision: the rate limits of the user's
+    /// policies apply to all of them together.
+    fn record_change(&self, target: &mut TargetState, fleet: &mut FleetState, current: Replicas) {
+        let spec = self.item.fleet_spec();
+        let before = fleet.current.replace(current);
+        let before = before.filter(|before| *before != current && !spec.hub_writes_counts());
+        let Some(before) = before else {
+            return;
+        };
+        let behavior = spec.workload.behavior.as_ref();
+        let history = &mut target.history;
+        *history = std::mem::take(history).applied(behavior, before, current, self.context.now);
+        // A fleet that is at zero was put there by its members or by hand.
+        history.log.scaled_to_zero = false;
+    }
+
+    /// The floor that forecast, cron windows and the fleet's own metrics ask for.
+    ///
+    /// The latter are decided separately, with their own stabilization; while one of them is unavailable, what they
+    /// asked for last stands. Under `Duplicated` each member has windows and forecasts of its own; the floor here is
+    /// its part of what the fleet's own metrics ask for.
+    fn floor(&self, fleet: &mut FleetState, whole: &Decided, clusters: u32) -> Option<Replicas> {
+        let spec = self.item.fleet_spec();
+        if spec.scopes.is_empty() {
+            let floor = whole.decision.floor;
+            return floor.filter(|_| !spec.is_duplicated());
+        }
+        let parts = if spec.is_duplicated() {
+            // A divisor below, also where no member was seen.
+            clusters.max(1)
+        } else {
+            1
+        };
+        let (workload, seen) = of_fleet_metrics(self.item, &whole.observation, parts);
+        let DecideContext { settings, now } = *self.context;
+        let (decision, history) =
+            autoscale::decide(&workload, &seen, &fleet.fleet_metrics, settings, now);
+        fleet.fleet_metrics = history;
+        match decision.observed.as_ref().map(|pass| &pass.verdict) {
+            None => decision.floor,
+            Some(Verdict::Computed { .. }) => {
+                fleet.fleet_metrics_desired = Some(decision.desired);
+                fleet.fleet_metrics_desired
+            }
+            Some(_) => fleet.fleet_metrics_desired.max(decision.floor),
+        }
+    }
+
+    /// The demand of the whole fleet in replicas, if every metric can be measured.
+    fn demand(&self, observation: &TargetObservation) -> Option<f64> {
+        let metrics = self.item.fleet_spec().workload.metrics.iter();
+        let readings = metrics.zip(&observation.observation.readings);
+        largest_demand(readings, observation, self.context.now)
+    }
+}
+
+/// The fleet's workload, decided as if we were its only writer: what the children do is not part of this decision.
+///
+/// Under `Duplicated`, where the bounds are those of each member, the whole has them once per cluster.
+fn whole_workload(item: &FleetItem, clusters: u32) -> Workload {
+    let spec = item.fleet_spec();
+    let workload = spec.workload.clone();
+    let times = if spec.is_duplicated() {
+        clusters.max(1)
+    } else {
+        1
+    };
+    let scaled = |count: Replicas| Replicas::new(count.get().saturating_mul(times));
+    Workload {
+        mode: Mode::Direct,
+        bounds: ReplicaBounds::new(scaled(workload.bounds.min), scaled(workload.bounds.max)),
+        ..workload
+    }
+}
+
+/// The count that one autoscaler over the whole would set: the hub divides it in Direct, and removes no pods below it
+/// in Delegated. Under `Duplicated` each member decides its own.
+fn desired(item: &FleetItem, decision: &Decision) -> Option<Replicas> {
+    let own = || (!item.fleet_spec().is_duplicated()).then_some(decision.desired);
+    pinned_count(item).or_else(own)
+}
+
+/// The count to which a preview is scaled, if any.
+fn pinned_count(item: &FleetItem) -> Option<Replicas> {
+    let workload = &item.fleet_spec().workload;
+    let count = workload.specific_replicas?;
+    (workload.strategy == Strategy::Preview).then(|| workload.bounds.clamp(count))
+}
+
+/// The workload with the fleet's own metrics only, as one of `parts` equal parts sees it.
+fn of_fleet_metrics(
+    item: &FleetItem,
+    observed: &TargetObservation,
+    parts: u32,
+) -> (Workload, autoscale::Inputs) {
+    let spec = item.fleet_spec();
+    let workload = &spec.workload;
+    let observation = &observed.observation;
+    let metrics = workload.metrics.iter().zip(&observation.readings);
+    let own = metrics.filter(|(metric, _)| !spec.is_members_own(metric));
+    let in_parts = own.map(|(metric, reading)| (metric.clone(), equal_part(reading, parts)));
+    let (metrics, readings) = in_parts.unzip();
+    let part = |count: Replicas| Replicas::new(count.get().div_ceil(parts));
+    let mut forecasts = observed.forecasts.clone();
+    let mut workload = Workload {
+        mode: Mode::Direct,
+        metrics,
+        ..workload.clone()
+    };
+    if spec.is_duplicated() {
+        // Each member decides these for itself.
+        workload.windows.clear();
+        workload.prediction = None;
+        forecasts.clear();
+    }
+    let seen = autoscale::Inputs {
+        observation: Observation {
+            scale: Scale {
+                spec: part(observation.scale.spec),
+                status: part(observation.scale.status),
+            },
+            unseen: part(observation.unseen),
+            undelivered: part(observation.undelivered),
+            owned: part(observation.owned),
+            pods: observation.pods.clone(),
+            readings,
+        },
+        forecasts,
+        child: None,
+        share: None,
+    };
+    (workload, seen)
+}
+
+/// One of `parts` equal parts of a total; readings per pod are returned unchanged.
+fn equal_part(reading: &Reading, parts: u32) -> Reading {
+    match reading {
+        Ok(Measured::Total(values)) => {
+            let part = values.iter().map(|value| value / i64::from(parts));
+            Ok(Measured::Total(part.collect()))
+        }
+        other => other.clone(),
+    }
+}
+
+/// The demand divided by the target per pod, of the metric for which that is largest; absent when a metric cannot be
+/// measured.
+pub fn largest_demand<'a>(
+    readings: impl Iterator<Item = (&'a MetricSpec, &'a Reading)>,
+    observation: &TargetObservation,
+    now: Timestamp,
+) -> Option<f64> {
+    let pods = &observation.observation.pods;
+    let mut largest = None;
+    for (metric, reading) in readings {
+        let total = demand::total(metric, reading.as_ref().ok()?, pods, now)?;
+        let target = demand::target(metric, pods, observation.scale.template.as_deref()).ok()?;
+        let replicas = total / target;
+        largest = Some(largest.map_or(replicas, |largest: f64| largest.max(replicas)));
+    }
+    largest
+}

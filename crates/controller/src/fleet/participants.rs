@@ -1,0 +1,93 @@
+//! The observed members that count: those whose pods are the fleet's, by `ClassifiedFleet::participation`.
+
+use std::collections::BTreeMap;
+
+use foretide_federate::Participation;
+
+use super::observe::{FleetObservation, ObservedMember, Present};
+use crate::forecaster::shares::FleetMember;
+
+/// The members that take part, and what was seen of them.
+#[derive(Debug)]
+pub struct Participants<'s, M> {
+    observed: &'s FleetObservation<M>,
+    by_name: &'s BTreeMap<String, Participation>,
+    previewed: bool,
+}
+
+// === impl Participants ===
+
+impl<'s, M> Participants<'s, M> {
+    pub fn of(
+        observed: &'s FleetObservation<M>,
+        by_name: &'s BTreeMap<String, Participation>,
+        previewed: bool,
+    ) -> Self {
+        Self {
+            observed,
+            by_name,
+            previewed,
+        }
+    }
+
+    /// Everything that was seen.
+    pub fn observed(&self) -> &'s FleetObservation<M> {
+        self.observed
+    }
+
+    /// The workload in each member whose pods are the fleet's and were seen.
+    pub fn workloads(&self) -> Vec<(&'s str, &'s Present)> {
+        let counted = self.counted();
+        let workloads = counted.filter_map(|(name, member)| Some((name, member.present()?)));
+        workloads.collect()
+    }
+
+    /// The members whose pods are the fleet's and were not seen.
+    pub fn unseen(&self) -> impl Iterator<Item = &'s str> {
+        let unseen = self.counted().filter(|(_, member)| member.is_unknown());
+        unseen.map(|(name, _)| name)
+    }
+
+    /// True if every member that counts was seen: what is measured without one is not the demand of the fleet.
+    pub fn are_all_seen(&self) -> bool {
+        self.unseen().next().is_none()
+    }
+
+    /// The members whose histories make up the fleet's demand, for its forecasts: including those without a share,
+    /// unless something runs there that is not the fleet's.
+    pub fn histories(&self) -> Vec<FleetMember> {
+        let members = self.members().filter(|(_, member, part)| match part {
+            Participation::Counted => true,
+            Participation::Eligible => self.previewed || member.is_idle(),
+            Participation::Excluded => false,
+        });
+        let histories = members.map(|(name, member, _)| FleetMember {
+            name: name.into(),
+            prometheus: member.view.prometheus.as_deref().map(Into::into),
+            idle: member.is_idle(),
+        });
+        histories.collect()
+    }
+
+    /// The members that count. In Preview no pods are removed, so those that would be removed still serve and count.
+    fn counted(&self) -> impl Iterator<Item = (&'s str, &'s ObservedMember<M>)> {
+        let previewed = self.previewed;
+        let counted = self.members().filter(move |(_, _, part)| match part {
+            Participation::Counted => true,
+            Participation::Eligible => previewed,
+            Participation::Excluded => false,
+        });
+        counted.map(|(name, member, _)| (name, member))
+    }
+
+    fn members(&self) -> impl Iterator<Item = (&'s str, &'s ObservedMember<M>, Participation)> {
+        let by_name = self.by_name;
+        self.observed
+            .members
+            .iter()
+            .filter_map(move |(name, member)| {
+                let part = by_name.get(name).copied()?;
+                Some((&**name, member, part))
+            })
+    }
+}

@@ -1,0 +1,330 @@
+//! The conditions of an object: the decision's own, a child's in the place of three of them, and what went wrong.
+
+use std::collections::BTreeMap;
+
+use foretide_domain::{
+    autoscale::{ConditionKind, Limit, action::Action},
+    workload::Mode,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::Value;
+
+use crate::{
+    apply::{Applied, HpaChange},
+    child_hpa::is_of_present_spec,
+    decide::Decided,
+    foreign_hpa::{reads_published_metrics, scaled_object, trigger_to_add},
+    part::Part,
+};
+use foretide_api::ports::{ClusterError, HpaView, KedaPause};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    ownership::ADOPT,
+    published::{CRON_METRIC, PREDICTION_METRIC},
+    status::{condition, decided_condition, with_transition_times},
+    validation::Invalid,
+};
+
+/// The reason of a spec that cannot be acted on.
+pub const INVALID_SPEC: &str = "InvalidSpec";
+
+/// The reason of an object that does not act, because another one scales its target.
+pub const TARGET_CONFLICT: &str = "TargetConflict";
+
+/// The reason of a target whose replicas another writer keeps changing.
+const EXTERNAL_WRITER: &str = "ExternalWriter";
+
+/// The reason of a target that KEDA scales by what the object publishes.
+const SCALED_BY_KEDA: &str = "ScaledByKEDA";
+
+/// The reason of a target whose scaling KEDA has paused.
+const PAUSED_BY_KEDA: &str = "PausedByKEDA";
+
+/// Text that is added to the message of an object whose target KEDA scales, where a pause of it cannot be seen.
+const PAUSE_UNSEEN: &str = "; a pause by KEDA cannot be seen: grant the controller get, list and watch of \
+                            scaledobjects.keda.sh";
+
+/// The reason of a previewed target that a user's HPA scales by what the object publishes.
+const READ_BY_HPA: &str = "ReadByHPA";
+
+/// The reason of a child that cannot read what the metric adapter serves.
+const METRIC_ADAPTER_UNAVAILABLE: &str = "MetricAdapterUnavailable";
+
+/// The conditions that a child's own replace.
+const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited"];
+
+/// The conditions of a decision. A child's own replace three of them; a foreign HPA, a failed write or an invalid spec
+/// makes Ready False; an HPA of another owner that reads the object has a reason of its own.
+pub fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition> {
+    let decision = &applied.decided.decision;
+    let own = decision.conditions.iter();
+    let mut conditions: Vec<_> = own
+        .map(|own| decided_condition(own.kind.as_str(), own))
+        .collect();
+    let child = applied
+        .outcome
+        .as_ref()
+        .ok()
+        .and_then(|effect| effect.child.as_ref());
+    let in_metric_mode = applied.decided.part.workload.mode_in_force() == Mode::Metric;
+    for of_child in child.map(|child| of_child(child)).unwrap_or_default() {
+        let is_active =
+            of_child.type_ == ConditionKind::ScalingActive.as_str() && of_child.status == "True";
+        let reads_ours = child.filter(|_| is_active && in_metric_mode);
+        let shown = reads_ours
+            .and_then(|child| unread_by(child))
+            .unwrap_or(of_child);
+        conditions.retain(|condition| condition.type_ != shown.type_);
+        conditions.push(shown);
+    }
+    let is_ready =
+        |own: &Condition| own.type_ == ConditionKind::Ready.as_str() && own.status == "True";
+    let read = || read_by_others(applied).filter(|_| conditions.iter().any(is_ready));
+    let trouble = trouble(applied, invalid).map(|(reason, message)| {
+        condition(ConditionKind::Ready.as_str(), "False", reason, &message)
+    });
+    if let Some(ready) = trouble.or_else(read) {
+        conditions.retain(|condition| condition.type_ != ready.type_);
+        conditions.insert(0, ready);
+    }
+    let ready = conditions
+        .iter_mut()
+        .find(|own| own.type_ == ConditionKind::Ready.as_str());
+    if let Some(ready) = ready.filter(|_| may_miss_a_pause(&applied.decided)) {
+        ready.message.push_str(PAUSE_UNSEEN);
+    }
+    conditions
+}
+
+/// True if KEDA scales the target of an object or has scaled it, and a pause cannot be seen.
+fn may_miss_a_pause(decided: &Decided) -> bool {
+    let observation = &decided.observation;
+    let hpa = observation.hpas.foreign.as_deref();
+    // A pause removes KEDA's HPA, and a restart forgets that it was there.
+    let status = decided.part.autoscaler.status();
+    let mut known = status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    observation.keda_pause == KedaPause::Unseen
+        && (hpa.and_then(scaled_object).is_some()
+            || known.any(|known| known.message.ends_with(PAUSE_UNSEEN)))
+}
+
+/// The reason why the object is not ready, if it is not, and what to do.
+pub fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<(&'static str, String)> {
+    match &applied.outcome {
+        // Decided again within a second.
+        Err(ClusterError::Conflict { .. }) | Ok(_) => {}
+        Err(error) => return Some((failure(applied), error.to_string())),
+    }
+    if let Some(invalid) = invalid {
+        return Some((INVALID_SPEC, kept_in_force(invalid)));
+    }
+    let part = &applied.decided.part;
+    if let Some(older) = &part.conflicts.older {
+        let message = format!(
+            "not acting: {} {older} scales the same target and is older; delete one of the two",
+            part.owner.kind.resource()
+        );
+        return Some((TARGET_CONFLICT, message));
+    }
+    if let Some(message) = &applied.decided.replica_conflict {
+        return Some((EXTERNAL_WRITER, message.clone()));
+    }
+    let foreign = applied.decided.observation.hpas.foreign.as_ref()?;
+    let adopted = applied
+        .outcome
+        .as_ref()
+        .is_ok_and(|effect| effect.changes.contains(&HpaChange::Adopted));
+    // An autoscaler that only previews conflicts with none.
+    let is_conflict = part.autoscaler.acts() && !adopted;
+    let is_served = part.keda_trigger(&applied.decided.observation).is_some();
+    (is_conflict && !is_served).then(|| {
+        let message = foreign_message(part, foreign);
+        (TARGET_CONFLICT, message)
+    })
+}
+
+/// The message about an HPA of another owner on the same target, with what to do.
+fn foreign_message(part: &Part, foreign: &HpaView) -> String {
+    let name = &foreign.name;
+    match scaled_object(foreign) {
+        Some(scaled_object) => format!(
+            "not acting: ScaledObject {scaled_object} (horizontalpodautoscaler {name}) scales the same target and is not changed; \
+             add the trigger {} to it, with an authenticationRef for the scaler's caCert, so that it keeps the floor of \
+             this object, or delete one of the two",
+            trigger_to_add(part.autoscaler.name())
+        ),
+        None if !part.workload.has_child() => format!(
+            "not acting: horizontalpodautoscaler {name} scales the same target and is not changed; delete it, because mode \
+             Direct takes none over"
+        ),
+        None => format!(
+            "not acting: horizontalpodautoscaler {name} scales the same target and is not changed; delete it, or annotate \
+             this object with {ADOPT}: \"true\" to take it over (mode Delegated or Metric)"
+        ),
+    }
+}
+
+/// The condition that an HPA of another owner scales the target by what this object publishes, or that KEDA has paused
+/// it, if either holds.
+fn read_by_others(applied: &Applied) -> Option<Condition> {
+    let Decided {
+        part, observation, ..
+    } = &applied.decided;
+    let ready =
+        |reason, message: &str| condition(ConditionKind::Ready.as_str(), "True", reason, message);
+    if let KedaPause::On {
+        scaled_object: name,
+        annotation,
+    } = &observation.keda_pause
+        && part.autoscaler.acts()
+    {
+        let namespace = part.autoscaler.namespace();
+        let message = format!(
+            "not acting: KEDA has paused the target: ScaledObject {name} has the annotation {annotation}; to resume, run \
+             kubectl annotate scaledobject {name} -n {namespace} {annotation}-"
+        );
+        return Some(ready(PAUSED_BY_KEDA, &message));
+    }
+    let decision = &applied.decided.decision;
+    let decided = decision.message();
+    if let Some(trigger) = part.keda_trigger(observation) {
+        let decided = match decision.limit {
+            // KEDA itself scales from zero.
+            Some(Limit::Paused) => "it is scaled to zero until a trigger is active".to_owned(),
+            _ => decided,
+        };
+        let message = format!(
+            "ScaledObject {} scales the target, and reads this object as {}; {decided}",
+            trigger.scaled_object, trigger.metric
+        );
+        return Some(ready(SCALED_BY_KEDA, &message));
+    }
+    let foreign = observation.hpas.foreign.as_ref()?;
+    let is_read = !part.autoscaler.acts()
+        && part.workload.mode == Mode::Metric
+        && reads_published_metrics(foreign);
+    is_read.then(|| {
+        let message = format!(
+            "horizontalpodautoscaler {} scales the target, and reads forecasts or crons as metrics; {decided}",
+            foreign.name
+        );
+        ready(READ_BY_HPA, &message)
+    })
+}
+
+/// The message about an invalid spec while an earlier one is in force.
+fn kept_in_force(invalid: &Invalid) -> String {
+    format!("{invalid}; the last valid spec stays in force")
+}
+
+/// The reasons of the conditions of an object's status that are False, by their types.
+pub fn warned_of(autoscaler: &Autoscaler) -> BTreeMap<&'static str, String> {
+    let known = autoscaler.status().and_then(|it| it.conditions.as_ref());
+    let failed = known
+        .into_iter()
+        .flatten()
+        .filter(|known| known.status == "False");
+    let reasons = failed.filter_map(|failed| {
+        let mut kinds = ConditionKind::ALL.iter().map(|kind| kind.as_str());
+        let kind = kinds.find(|kind| *kind == failed.type_)?;
+        Some((kind, failed.reason.clone()))
+    });
+    reasons.collect()
+}
+
+/// True if an object's status says that KEDA scales its target by what it publishes.
+pub fn is_scaled_by_keda(autoscaler: &Autoscaler) -> bool {
+    let status = autoscaler.status();
+    let mut known = status
+        .iter()
+        .filter_map(|status| status.conditions.as_ref())
+        .flatten();
+    known.any(|known| known.reason == SCALED_BY_KEDA)
+}
+
+fn failure(applied: &Applied) -> &'static str {
+    match applied.decided.decision.action {
+        Action::Scale { .. } | Action::Pin { .. } => "FailedUpdateScale",
+        Action::Child { .. } | Action::Hold { .. } => "FailedReconcileHPA",
+    }
+}
+
+fn of_child(child: &HpaView) -> Vec<Condition> {
+    let listed = child.status.get("conditions").and_then(Value::as_array);
+    listed
+        .into_iter()
+        .flatten()
+        .filter_map(|value| {
+            let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+            OF_THE_CHILD.contains(&text("type")).then(|| {
+                condition(
+                    text("type"),
+                    text("status"),
+                    text("reason"),
+                    text("message"),
+                )
+            })
+        })
+        .collect()
+}
+
+/// The condition that a child cannot read a metric of the adapter: an empty entry of its status, at the position of the
+/// metric. Its own condition is True as long as it can read another metric.
+fn unread_by(child: &HpaView) -> Option<Condition> {
+    let asked = child.spec.get("metrics")?.as_array()?;
+    let read = child.status.get("currentMetrics")?.as_array()?;
+    // Otherwise the positions of the two lists may not be those of the same metrics.
+    if !is_of_present_spec(child) || asked.len() != read.len() {
+        return None;
+    }
+    let is_empty = |read: &Value| {
+        let kind = read.get("type").and_then(Value::as_str);
+        kind.is_none_or(str::is_empty)
+    };
+    let name = |metric: &Value| {
+        let external = metric.pointer("/external/metric")?;
+        let name = external.get("name")?.as_str()?;
+        let of = external.pointer("/selector/matchLabels/resourceIdentifier")?;
+        let is_ours = [PREDICTION_METRIC, CRON_METRIC].contains(&name);
+        is_ours.then(|| format!("{name} ({})", of.as_str().unwrap_or_default()))
+    };
+    let unread = asked.iter().zip(read).filter(|(_, read)| is_empty(read));
+    let names: Vec<_> = unread.filter_map(|(asked, _)| name(asked)).collect();
+    (!names.is_empty()).then(|| {
+        let message = format!(
+            "horizontalpodautoscaler {} cannot read {}, so it does not scale down; foretide adapter serves these: check its \
+             pods, and kubectl get apiservice v1beta1.external.metrics.k8s.io",
+            child.name,
+            names.join(", ")
+        );
+        let kind = ConditionKind::ScalingActive.as_str();
+        condition(kind, "False", METRIC_ADAPTER_UNAVAILABLE, &message)
+    })
+}
+
+/// The conditions in their order, with their transition times and the generation that they are about.
+pub fn since(
+    conditions: Vec<Condition>,
+    autoscaler: &Autoscaler,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let before = autoscaler
+        .status()
+        .and_then(|status| status.conditions.as_deref());
+    let mut conditions = with_transition_times(conditions, before, now);
+    for condition in &mut conditions {
+        condition.observed_generation = autoscaler.generation();
+    }
+    conditions.sort_by_key(|condition| position(&condition.type_));
+    conditions
+}
+
+fn position(kind: &str) -> usize {
+    ConditionKind::ALL
+        .iter()
+        .position(|known| known.as_str() == kind)
+        .unwrap_or(usize::MAX)
+}

@@ -1,0 +1,312 @@
+//! The state of one workload in one cluster that is kept between syncs: its history, and its child as written last.
+//!
+//! A history that was lost comes back from status as far as a status was written; what is missing holds scale-down for
+//! a while.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use foretide_crds::{
+    DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, ProposalSource,
+    RecommendationStatus, ScaleEventStatus,
+};
+use foretide_domain::{
+    Replicas,
+    autoscale::history::{History, RawFloor},
+    division::Division,
+    hpa::{Behavior, Log, Recommendation, ScaleEvent, Settings},
+    proposal::{Reason, Unit},
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::{child_hpa::as_child, foreign_writes::ForeignWrites};
+use foretide_api::ports::HpaView;
+use foretide_api::status::stored_source;
+
+/// Time for which a count may come from a copy that is older than what an earlier process has stored: longer than any
+/// copy that is acted on is old.
+const COPIES_LAST: SignedDuration = SignedDuration::from_secs(90);
+
+/// The state of one workload in one cluster.
+#[derive(Debug, Default)]
+pub struct TargetState {
+    /// Identity of the scale target that `history` is about.
+    pub target_uid: Option<String>,
+    /// Stabilization and rate limits.
+    pub history: History,
+    /// The part of that history that a status held before we observed the target.
+    pub stored: StoredHistory,
+    /// Time since when a zero of an earlier process is not seen: the copy of the scale may be older than the status.
+    pub unseen_zero: Option<Timestamp>,
+    /// The time at which the last change of the scale was applied.
+    pub last_scale: Option<Timestamp>,
+    /// The `minReplicas` that was written to the child last, if there is one.
+    pub child_min: Option<Replicas>,
+    /// The child as it was written last.
+    pub child: Option<Arc<HpaView>>,
+    /// The foreign writes of the replicas that we write.
+    pub foreign_writes: ForeignWrites,
+}
+
+/// History in the status of an object that is new to us.
+#[derive(Debug, Clone, Default)]
+pub enum StoredHistory {
+    /// Nothing was ever decided: there is nothing to lose.
+    #[default]
+    None,
+    /// Something was decided, and its history was not kept, apart from who scaled to zero.
+    Lost { scaled_to_zero: bool },
+    /// The part of the history that was kept.
+    Kept {
+        history: HistoryStatus,
+        /// The source of the last winner.
+        winner: Option<ProposalSource>,
+        /// The last proposal of each forecast.
+        forecast_held: BTreeMap<String, Replicas>,
+        /// For each metric that is forecast, whether its total divides among pods.
+        division: BTreeMap<String, Division>,
+    },
+}
+
+// === impl StoredHistory ===
+
+impl StoredHistory {
+    /// The history that a status kept.
+    pub fn of(status: Option<&EffectiveHorizontalPodAutoscalerStatus>) -> Self {
+        let decided = status.and_then(|status| Some((status.decision.as_ref()?, &status.history)));
+        match decided {
+            None => Self::None,
+            Some((_, None)) => Self::Lost {
+                scaled_to_zero: false,
+            },
+            Some((decision, Some(history))) => Self::Kept {
+                history: history.clone(),
+                winner: decision.winner,
+                forecast_held: forecast_held(decision),
+                division: division(decision),
+            },
+        }
+    }
+}
+
+// === impl TargetState ===
+
+impl TargetState {
+    /// Shifts every time of our own clock by a step of the wall clock.
+    pub fn shift(&mut self, step: SignedDuration) {
+        self.history = std::mem::take(&mut self.history).shifted(step);
+        if let StoredHistory::Kept { history, .. } = &mut self.stored {
+            shift_kept(history, step);
+        }
+        self.foreign_writes.shift(step);
+        for time in [&mut self.last_scale, &mut self.unseen_zero] {
+            *time = time.map(|at| shifted(at, step));
+        }
+    }
+
+    /// Remembers how the child was left.
+    pub fn child_left(&mut self, child: Option<&Arc<HpaView>>) {
+        self.child_min = child.map(|hpa| as_child(hpa).min);
+        self.child = child.cloned();
+    }
+
+    /// Remembers whose zero the count is, or will be once the action of a decision is carried out.
+    pub fn saw_count(&mut self, current: Replicas, scales_to_zero: bool, now: Timestamp) {
+        if current == Replicas::ZERO {
+            self.unseen_zero = None;
+            return;
+        }
+        let may_be_old = |since| now.duration_since(since).abs() < COPIES_LAST;
+        // Before it is written: whoever ends in between, or gets no answer, leaves a zero that is ours.
+        self.history.log.scaled_to_zero =
+            scales_to_zero || self.unseen_zero.is_some_and(may_be_old);
+    }
+
+    /// Remembers a change of the scale that we applied.
+    pub fn scaled(
+        &mut self,
+        behavior: Option<&Behavior>,
+        from: Replicas,
+        to: Replicas,
+        at: Timestamp,
+    ) {
+        self.history = std::mem::take(&mut self.history).applied(behavior, from, to, at);
+        self.last_scale = Some(at);
+        // It was applied to the count that was seen.
+        self.unseen_zero = None;
+    }
+
+    /// Assigns the history to the target with this UID.
+    ///
+    /// A target that is seen for the first time takes what status kept, with a hold for what it did not keep; a
+    /// recreated target starts with none.
+    pub fn restore(
+        &mut self,
+        target_uid: &str,
+        behavior: Option<&Behavior>,
+        settings: &Settings,
+        now: Timestamp,
+    ) {
+        match self.target_uid.replace(target_uid.to_owned()) {
+            Some(before) if before == target_uid => {}
+            // Another object of the same name: the history is that of its predecessor.
+            Some(_) => {
+                self.history = History::default();
+                self.foreign_writes = ForeignWrites::default();
+            }
+            None => {
+                let lost = || History::lost(now, behavior, settings);
+                match std::mem::take(&mut self.stored) {
+                    StoredHistory::None => {}
+                    StoredHistory::Lost { scaled_to_zero } => {
+                        self.history = lost();
+                        self.history.log.scaled_to_zero = scaled_to_zero;
+                    }
+                    StoredHistory::Kept {
+                        history,
+                        winner,
+                        forecast_held,
+                        division,
+                    } => {
+                        self.history = History {
+                            winner: winner.map(stored_source),
+                            forecast_held,
+                            division,
+                            ..restored(&history, lost(), now)
+                        }
+                    }
+                }
+                self.unseen_zero = self.history.log.scaled_to_zero.then_some(now);
+            }
+        }
+    }
+}
+
+fn shifted(at: Timestamp, step: SignedDuration) -> Timestamp {
+    at.saturating_add(step).unwrap_or(at)
+}
+
+fn shift_kept(kept: &mut HistoryStatus, step: SignedDuration) {
+    let recommendations = kept.recommendations.iter_mut().flatten();
+    let events = kept.events.iter_mut().flatten();
+    let times = recommendations.map(|entry| &mut entry.time);
+    for time in times.chain(events.map(|event| &mut event.time)) {
+        time.0 = shifted(time.0, step);
+    }
+}
+
+/// The last proposal of each forecast, as a status shows it.
+fn forecast_held(decision: &DecisionStatus) -> BTreeMap<String, Replicas> {
+    let proposals = decision.proposals.iter().flatten();
+    let forecasts = proposals.filter(|proposal| proposal.source == ProposalSource::Forecast);
+    let held = forecasts.filter_map(|forecast| {
+        Some((
+            forecast.name.clone(),
+            Replicas::from_i32(forecast.replicas?),
+        ))
+    });
+    held.collect()
+}
+
+/// For each metric, whether its total divides among pods, as the reasons of its forecasts show it.
+fn division(decision: &DecisionStatus) -> BTreeMap<String, Division> {
+    let proposals = decision.proposals.iter().flatten();
+    let forecasts = proposals.filter(|proposal| proposal.source == ProposalSource::Forecast);
+    let known = forecasts.filter_map(|forecast| {
+        let grows = forecast.reason.as_deref() == Some(Reason::NotDivided.as_str());
+        // A forecast of cpu tells no more than what is assumed of it.
+        let is_proven =
+            Unit::of_metric(&forecast.name) != Unit::Cores && forecast.replicas.is_some();
+        let is_known = grows || is_proven;
+        is_known.then(|| (forecast.name.clone(), Division::stored(grows)))
+    });
+    known.collect()
+}
+
+/// The history in the shape that status keeps it in.
+pub fn kept(history: &History) -> HistoryStatus {
+    let observed = history
+        .log
+        .recommendations()
+        .iter()
+        .map(|entry| RecommendationStatus {
+            time: MicroTime(entry.at),
+            lane: Lane::Observed,
+            replicas: entry.replicas.as_i32(),
+            mirrored: Some(entry.mirrored),
+        });
+    let floors = history.floors.iter().map(|entry| RecommendationStatus {
+        time: MicroTime(entry.at),
+        lane: Lane::Floor,
+        replicas: entry.raw.as_i32(),
+        mirrored: None,
+    });
+    let ups = history.log.scale_up.iter().map(|event| (event, 1));
+    let downs = history.log.scale_down.iter().map(|event| (event, -1));
+    let events = ups.chain(downs).map(|(event, sign)| ScaleEventStatus {
+        time: MicroTime(event.at),
+        change: sign * event.change.as_i32(),
+    });
+    HistoryStatus {
+        recommendations: Some(observed.chain(floors).collect()),
+        events: Some(events.collect()),
+        scaled_to_zero: history.log.scaled_to_zero.then_some(true),
+    }
+}
+
+/// A lost history, as far as status kept it; entries in the future are ignored.
+fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
+    // If the clock was set back, an entry in the future would count for too long.
+    let past = |time: &MicroTime| time.0 <= now;
+    let entries = || {
+        status
+            .recommendations
+            .iter()
+            .flatten()
+            .filter(|entry| past(&entry.time))
+    };
+    let observed = entries()
+        .filter(|entry| entry.lane == Lane::Observed)
+        .map(|entry| {
+            let replicas = Replicas::from_i32(entry.replicas);
+            Recommendation {
+                at: entry.time.0,
+                replicas,
+                mirrored: entry.mirrored.unwrap_or(false),
+            }
+        });
+    let floors = entries()
+        .filter(|entry| entry.lane == Lane::Floor)
+        .map(|entry| RawFloor {
+            at: entry.time.0,
+            raw: Replicas::from_i32(entry.replicas),
+        });
+    let (ups, downs): (Vec<_>, Vec<_>) = status
+        .events
+        .iter()
+        .flatten()
+        .filter(|event| past(&event.time))
+        .partition(|event| event.change > 0);
+    let events = |events: Vec<&ScaleEventStatus>| {
+        events
+            .into_iter()
+            .map(|event| ScaleEvent {
+                at: event.time.0,
+                change: Replicas::new(event.change.unsigned_abs()),
+                // Not kept: the next change of the scale marks the outdated ones again.
+                outdated: false,
+            })
+            .collect()
+    };
+    let recommendations: Vec<_> = observed.collect();
+    History {
+        log: Log {
+            recommendations: (!recommendations.is_empty()).then_some(recommendations),
+            scale_up: events(ups),
+            scale_down: events(downs),
+            scaled_to_zero: status.scaled_to_zero.unwrap_or_default(),
+        },
+        floors: floors.collect(),
+        ..lost
+    }
+}

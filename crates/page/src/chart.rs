@@ -1,0 +1,333 @@
+//! The chart of recorded minutes: demand with its expectation, and replicas in steps, on one time axis.
+
+use std::iter;
+
+use foretide_chart::{
+    Band, Bar, Bars, Calendar, Chart, Layer, Mark, Panel, Point, Role, Shortage, Unit, Window,
+};
+use foretide_domain::{cron::Zone, sim::TOLERATED, words::grouped};
+use jiff::Timestamp;
+
+use super::{
+    ViewError,
+    api::{CalendarWindow, ChartQuery, ClustersView, HistoryView, ObjectKey, Span},
+    at,
+};
+
+/// Default and allowed widths of a picture, in pixels.
+const WIDTH: u32 = 860;
+const WIDTHS: std::ops::RangeInclusive<u32> = 280..=2000;
+
+/// The width that a query asks for, in pixels.
+pub fn width(asked: Option<u32>) -> Result<u32, ViewError> {
+    let width = asked.unwrap_or(WIDTH);
+    let expected = || format!("width: expected 280 to 2000 pixels, got {width}");
+    WIDTHS
+        .contains(&width)
+        .then_some(width)
+        .ok_or_else(|| ViewError::BadQuery(expected()))
+}
+
+/// The zone that a query asks for.
+pub fn zone(name: Option<&str>) -> Result<Zone, ViewError> {
+    let utc = Zone::utc();
+    let given = name.filter(|name| !name.is_empty());
+    let zone = given.map_or_else(|| Ok(utc.clone()), |name| Zone::parse(name, &utc));
+    zone.map_err(|error| ViewError::BadQuery(format!("zone: {error}")))
+}
+
+/// The chart of a span.
+pub fn svg(
+    key: &ObjectKey,
+    view: &HistoryView,
+    span: Span,
+    query: &ChartQuery,
+    now: Timestamp,
+) -> Result<String, ViewError> {
+    let panels = [demand(view), replicas(view)];
+    // Parsed before layers without values are removed: a query may name those of an empty span.
+    let wanted = wanted(query, &panels)?;
+    let is_wanted = |layer: &Layer| {
+        layer.mark.has_values() && wanted.as_ref().is_none_or(|ids| ids.contains(&&*layer.id))
+    };
+    let spans = view.windows.iter().map(|window| Window {
+        name: window.name.clone(),
+        from: at(window.span.from),
+        until: at(window.span.until),
+    });
+    let shaded: Vec<_> = spans.collect();
+    let panels = panels.map(|mut panel| {
+        panel.layers.retain(is_wanted);
+        panel.windows.clone_from(&shaded);
+        panel
+    });
+    let chart = Chart {
+        description: described(key, view),
+        span: (at(span.from), at(span.until)),
+        now: Some(now),
+        zone: zone(query.zone.as_deref())?.rules().clone(),
+        width: width(query.width)?,
+        panels: panels.into(),
+        ..Chart::default()
+    };
+    Ok(chart.fragment())
+}
+
+/// The layers that a query asks for, if it does not ask for all.
+fn wanted<'a>(query: &'a ChartQuery, panels: &[Panel]) -> Result<Option<Vec<&'a str>>, ViewError> {
+    let Some(asked) = &query.layers else {
+        return Ok(None);
+    };
+    let layers = panels.iter().flat_map(|panel| &panel.layers);
+    let known: Vec<_> = layers.map(|layer| &*layer.id).collect();
+    let asked: Vec<_> = asked.split(',').filter(|id| !id.is_empty()).collect();
+    match asked.iter().find(|id| !known.contains(id)) {
+        None => Ok(Some(asked)),
+        Some(unknown) => Err(ViewError::BadQuery(format!(
+            "layers: expected some of {}, separated by commas, got {unknown:?}",
+            known.join(", ")
+        ))),
+    }
+}
+
+/// Past demand with its past expectation, and the forecast.
+fn demand(view: &HistoryView) -> Panel {
+    let amounts = |values: &[Option<f32>]| {
+        points(&view.times, values.iter().map(|value| value.map(f64::from)))
+    };
+    let expected = iter::zip(&view.times, iter::zip(&view.expected, &view.expected_upper));
+    let past = expected.filter_map(|(second, (low, high))| band(*second, (*low)?, (*high)?));
+    let forecast = iter::zip(
+        &view.ahead.times,
+        iter::zip(&view.ahead.expected, &view.ahead.upper),
+    );
+    let coming = forecast.filter_map(|(second, (low, high))| band(*second, *low, (*high)?));
+    let ahead = view
+        .ahead
+        .expected
+        .iter()
+        .map(|value| Some(f64::from(*value)));
+    Panel {
+        id: "demand".to_owned(),
+        name: "Demand".to_owned(),
+        note: "in the replicas that it needs".to_owned(),
+        unit: Unit::Replicas,
+        layers: vec![
+            Layer::new(
+                "band",
+                "range of the forecast",
+                Role::Forecast,
+                Mark::Band(past.chain(coming).collect()),
+            ),
+            Layer::new(
+                "needed",
+                "needed by the demand",
+                Role::Observed,
+                Mark::Area(amounts(&view.needed)),
+            ),
+            Layer::new(
+                "expected",
+                "forecast, made a lead time before",
+                Role::Forecast,
+                Mark::Line(amounts(&view.expected)),
+            ),
+            Layer::new(
+                "ahead",
+                "forecast ahead",
+                Role::Forecast,
+                Mark::Line(points(&view.ahead.times, ahead)),
+            ),
+            Layer::new(
+                "short",
+                "too few",
+                Role::Short,
+                Mark::Shortage(shortages(view)),
+            ),
+        ],
+        ..Panel::default()
+    }
+}
+
+/// The minutes in which fewer replicas served than the demand needs.
+fn shortages(view: &HistoryView) -> Vec<Shortage> {
+    let counts = iter::zip(&view.needed, &view.ready);
+    let minutes = iter::zip(&view.times, counts);
+    let short = minutes.filter_map(|(second, (needed, ready))| {
+        let (needed, had) = (f64::from((*needed)?), f64::from((*ready)?));
+        (needed > TOLERATED * had).then(|| Shortage {
+            at: at(*second),
+            until: at(second + 60),
+            had,
+            needed,
+        })
+    });
+    short.collect()
+}
+
+/// Text alternative of the chart.
+fn described(key: &ObjectKey, view: &HistoryView) -> String {
+    let counts = view.current.iter().flatten();
+    let (low, high) = (counts.clone().min(), counts.max());
+    match low.zip(high) {
+        Some((low, high)) => format!(
+            "{}/{}: {low} to {high} replicas; fewer served than were needed for {} of {} recorded minutes",
+            key.namespace,
+            key.name,
+            grouped(shortages(view).len() as u64),
+            grouped(view.times.len() as u64)
+        ),
+        None => "nothing is recorded in this span".to_owned(),
+    }
+}
+
+/// Proposals, bounds, the steps of the decision, and the running replicas.
+fn replicas(view: &HistoryView) -> Panel {
+    let ready = points(&view.times, counts(&view.ready));
+    let layer = |id: &str, name: &str, role: Role, values: &[Option<u32>]| {
+        let steps = points(&view.times, counts(values));
+        Layer::new(id, name, role, Mark::Steps(steps))
+    };
+    Panel {
+        id: "replicas".to_owned(),
+        name: "Replicas".to_owned(),
+        note: allowed(view),
+        unit: Unit::Replicas,
+        // Each layer is drawn over the previous ones, so the area is first and the result of the decision last.
+        layers: vec![
+            Layer::new("ready", "ready", Role::Desired, Mark::Area(ready)),
+            bound("min", "minReplicas", &view.times, &view.min),
+            bound("max", "maxReplicas", &view.times, &view.max),
+            layer(
+                "observed",
+                "asked by metrics",
+                Role::Observed,
+                &view.observed,
+            ),
+            layer(
+                "forecast",
+                "asked by the forecast",
+                Role::Forecast,
+                &view.forecast,
+            ),
+            layer("cron", "asked by cron windows", Role::Cron, &view.cron),
+            layer("floor", "floor", Role::Floor, &view.floor),
+            layer("highest", "highest proposal", Role::Desired, &view.highest),
+            layer("stabilized", "stabilized", Role::Desired, &view.stabilized),
+            layer("limited", "limited", Role::Desired, &view.limited),
+            layer("current", "current", Role::Desired, &view.current),
+            layer("desired", "desired", Role::Desired, &view.desired),
+        ],
+        ..Panel::default()
+    }
+}
+
+/// The bounds in force, which may be too far away to be drawn.
+fn allowed(view: &HistoryView) -> String {
+    let last = |values: &[Option<u32>]| values.iter().rev().find_map(|value| *value);
+    match last(&view.min).zip(last(&view.max)) {
+        Some((min, max)) => format!("{min} to {max} allowed"),
+        None => String::new(),
+    }
+}
+
+fn counts(values: &[Option<u32>]) -> impl Iterator<Item = Option<f64>> {
+    values.iter().map(|count| count.map(f64::from))
+}
+
+/// A bound. One that stays the same is a rule, which is left out where it is far above the rest.
+fn bound(id: &str, name: &str, times: &[i64], values: &[Option<u32>]) -> Layer {
+    let mut known = values.iter().flatten();
+    let mark = match known.next() {
+        Some(first) if known.all(|value| value == first) => Mark::Rule(f64::from(*first)),
+        _ => Mark::Steps(points(times, counts(values))),
+    };
+    Layer::new(id, name, Role::Bounds, mark)
+}
+
+fn points(times: &[i64], values: impl Iterator<Item = Option<f64>>) -> Vec<Point> {
+    let minutes = iter::zip(times, values);
+    let known = minutes.filter_map(|(second, value)| {
+        Some(Point {
+            at: at(*second),
+            value: value?,
+        })
+    });
+    known.collect()
+}
+
+fn band(second: i64, low: f32, high: f32) -> Option<Band> {
+    let (low, high) = (f64::from(low), f64::from(high));
+    // A low quantile may lie below the expectation; then there is no range to draw.
+    (low <= high).then(|| Band {
+        at: at(second),
+        low,
+        high,
+    })
+}
+
+/// The members of fleets: a bar for each share.
+pub fn clusters(clusters: &ClustersView, width: u32) -> String {
+    let bars = clusters.clusters.iter().flat_map(|cluster| {
+        let is_lost = cluster.ready == Some(false);
+        cluster.shares.iter().map(move |share| {
+            let count = |count: Option<i32>| count.and_then(|count| u32::try_from(count).ok());
+            let status = &share.status;
+            Bar {
+                name: cluster.name.clone(),
+                note: {
+                    let seen = if is_lost { ", last seen" } else { "" };
+                    format!(
+                        "{}/{}{seen}",
+                        share.autoscaler.namespace, share.autoscaler.name
+                    )
+                },
+                is_lost,
+                budget: (
+                    count(status.min).unwrap_or(0),
+                    count(status.max).unwrap_or(0),
+                ),
+                capacity: count(status.capacity),
+                ready: count(status.ready),
+                pending: count(status.pending).unwrap_or(0),
+            }
+        })
+    });
+    let bars = Bars {
+        title: "Member clusters".to_owned(),
+        description: "The budget of each member of each fleet, the pods that are ready and pending, and its capacity".to_owned(),
+        width,
+        bars: bars.collect(),
+    };
+    bars.fragment()
+}
+
+/// The windows of some weeks.
+pub fn calendar(
+    windows: &[CalendarWindow],
+    span: Span,
+    zone: &Zone,
+    (width, now): (u32, Timestamp),
+) -> String {
+    let first = at(span.from).to_zoned(zone.rules().clone()).date();
+    let end = at(span.until).to_zoned(zone.rules().clone()).date();
+    let days = first.until(end).map_or(0, |span| span.get_days());
+    let windows = windows.iter().map(|opening| Window {
+        name: format!(
+            "{}/{}: {}",
+            opening.autoscaler.namespace, opening.autoscaler.name, opening.window.name
+        ),
+        from: at(opening.window.span.from),
+        until: at(opening.window.span.until),
+    });
+    let calendar = Calendar {
+        title: "Cron windows".to_owned(),
+        description: "A row for each day, a bar for each window that is open".to_owned(),
+        width,
+        first,
+        days: u16::try_from(days).unwrap_or(0),
+        now: Some(now),
+        zone: zone.rules().clone(),
+        windows: windows.collect(),
+    };
+    calendar.fragment()
+}

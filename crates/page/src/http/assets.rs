@@ -1,0 +1,108 @@
+//! The files of the page, as they are in `assets/`.
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use axum::{
+    Router,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use ring::digest::{SHA256, digest};
+
+use super::answer::{Text, takes_gzip};
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+
+/// A file: its path, its media type and its text.
+type Asset = (&'static str, &'static str, &'static [u8]);
+
+const ASSETS: &[Asset] = &[
+    ("/", HTML, include_bytes!("assets/index.html")),
+    ("/page.css", CSS, include_bytes!("assets/page.css")),
+    ("/chart.css", CSS, foretide_chart::STYLE.as_bytes()),
+    ("/icon.svg", SVG, include_bytes!("assets/icon.svg")),
+    ("/app.js", SCRIPT, include_bytes!("assets/app.js")),
+    ("/calendar.js", SCRIPT, include_bytes!("assets/calendar.js")),
+    ("/chart.js", SCRIPT, include_bytes!("assets/chart.js")),
+    ("/clusters.js", SCRIPT, include_bytes!("assets/clusters.js")),
+    ("/dom.js", SCRIPT, include_bytes!("assets/dom.js")),
+    ("/fleet.js", SCRIPT, include_bytes!("assets/fleet.js")),
+    ("/format.js", SCRIPT, include_bytes!("assets/format.js")),
+    ("/health.js", SCRIPT, include_bytes!("assets/health.js")),
+    ("/lab.js", SCRIPT, include_bytes!("assets/lab.js")),
+    ("/moment.js", SCRIPT, include_bytes!("assets/moment.js")),
+    ("/theme.js", SCRIPT, include_bytes!("assets/theme.js")),
+    ("/workload.js", SCRIPT, include_bytes!("assets/workload.js")),
+    ("/worth.js", SCRIPT, include_bytes!("assets/worth.js")),
+];
+
+/// A file as it is sent.
+struct Served {
+    tag: HeaderValue,
+    plain: Text,
+    compressed: Text,
+}
+
+/// Compressed when the first router is built, not when someone asks.
+static SERVED: LazyLock<Vec<(&str, Served)>> = LazyLock::new(|| {
+    let served = ASSETS.iter().map(|&(path, media, bytes)| {
+        let plain = Text::new(media, bytes);
+        let compressed = plain.clone().compressed();
+        let tag = tag(bytes);
+        let served = Served {
+            tag,
+            plain,
+            compressed,
+        };
+        (path, served)
+    });
+    served.collect()
+});
+
+/// A route for each file. A browser asks each time whether it has changed, and gets it only then.
+pub fn routes() -> Router {
+    SERVED.iter().fold(Router::new(), |router, (path, served)| {
+        let serve = move |headers: HeaderMap| async move { served.answer(&headers) };
+        router.route(path, get(serve))
+    })
+}
+
+// === impl Served ===
+
+impl Served {
+    fn answer(&self, headers: &HeaderMap) -> Response {
+        let known = headers.get_all(header::IF_NONE_MATCH).iter();
+        let is_known = known.filter_map(|known| known.to_str().ok()).any(|known| {
+            let mut tags = known.split(',').map(str::trim);
+            tags.any(|known| known.as_bytes() == self.tag.as_bytes())
+        });
+        let caching = [
+            (header::ETAG, self.tag.clone()),
+            (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        ];
+        if is_known {
+            return (StatusCode::NOT_MODIFIED, caching).into_response();
+        }
+        let text = if takes_gzip(headers) {
+            &self.compressed
+        } else {
+            &self.plain
+        };
+        (caching, text.clone()).into_response()
+    }
+}
+
+/// The tag of a content, weak, because the same tag stands for its compressed form.
+fn tag(bytes: &[u8]) -> HeaderValue {
+    let digest = digest(&SHA256, bytes);
+    let mut tag = "W/\"".to_owned();
+    for byte in &digest.as_ref()[..12] {
+        let _written = write!(tag, "{byte:02x}").is_ok();
+    }
+    tag.push('"');
+    HeaderValue::try_from(tag).unwrap_or_else(|_| HeaderValue::from_static("W/\"\""))
+}

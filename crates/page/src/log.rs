@@ -1,0 +1,314 @@
+//! The last decision about every autoscaler, and its last days by the minute, in bounded memory.
+//!
+//! A sync records in some microseconds and never waits for a reader: a reader clones pointers under the lock of one
+//! autoscaler, and computes without it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
+
+use foretide_domain::autoscale::Decision;
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::{
+    api::{ObjectKey, Sentence},
+    block::{Expected, Row},
+    minutes::{Budget, Minutes},
+    record::{Decided, LastDecision, Latest, Record, Recorded},
+    word,
+};
+use foretide_api::{
+    autoscaler::{Autoscaler, Status},
+    ownership::OwnerKind,
+};
+
+/// The decisions of all autoscalers.
+#[derive(Debug)]
+pub struct DecisionLog {
+    objects: RwLock<HashMap<ObjectKey, Arc<Mutex<Object>>>>,
+    budget: Arc<Budget>,
+    version: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Object {
+    latest: Option<Arc<Latest>>,
+    version: u64,
+    minutes: Minutes,
+}
+
+// === impl DecisionLog ===
+
+impl Default for DecisionLog {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT_BYTES)
+    }
+}
+
+impl DecisionLog {
+    /// The memory for recorded minutes unless another amount is set: 64 MiB.
+    pub const DEFAULT_BYTES: usize = 64 << 20;
+
+    /// A log whose minutes take at most this much memory.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self {
+            objects: RwLock::default(),
+            budget: Arc::new(Budget::new(bytes)),
+            version: watch::Sender::new(0),
+        }
+    }
+
+    /// Returns the memory limit of the minutes, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.budget.bytes()
+    }
+
+    /// Records what was decided about an autoscaler and reported of it.
+    pub fn record(&self, record: Record<'_>) {
+        let key = key_of(record.autoscaler);
+        // All but the first sync of an object need only the read lock, which readers share.
+        let object = self.known(&key).unwrap_or_else(|| self.add(key.clone()));
+        if lock(&object).record(key, record) {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    /// Forgets an autoscaler that is gone.
+    pub fn forget(&self, kind: OwnerKind, namespace: &str, name: &str) {
+        let key = key_at(kind, namespace, name);
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = objects.remove(&key);
+        // Released before the version changes: the readers that this wakes take the lock.
+        drop(objects);
+        if gone.is_some() {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    /// Returns whether an autoscaler is recorded.
+    #[must_use]
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.known(key).is_some()
+    }
+
+    /// The namespaces of recorded autoscalers.
+    #[must_use]
+    pub fn namespaces(&self) -> BTreeSet<String> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        objects.keys().map(|key| key.namespace.clone()).collect()
+    }
+
+    /// Returns a counter that changes whenever something that a reader sees has changed.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Returns a number that changes whenever something about an autoscaler of these namespaces has changed.
+    pub fn version(&self, is_visible: impl Fn(&str) -> bool) -> u64 {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
+        // One more for each object, so that a new object without a version changes the sum, too.
+        let versions = visible.map(|(_, object)| 1 + lock(object).version);
+        versions.fold(0, u64::wrapping_add)
+    }
+
+    /// Returns a number that changes whenever something about this autoscaler has changed; absent if it is not
+    /// recorded.
+    #[must_use]
+    pub fn version_of(&self, key: &ObjectKey) -> Option<u64> {
+        self.known(key).map(|object| lock(&object).version)
+    }
+
+    /// The current state of every autoscaler of these namespaces.
+    pub fn all(&self, is_visible: impl Fn(&str) -> bool) -> Vec<Arc<Latest>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
+        let visible: Vec<_> = visible.map(|(_, object)| Arc::clone(object)).collect();
+        drop(objects);
+        let latest = visible
+            .iter()
+            .filter_map(|object| lock(object).latest.clone());
+        latest.collect()
+    }
+
+    /// The records of one autoscaler.
+    pub fn recorded(&self, key: &ObjectKey) -> Option<Recorded> {
+        let object = self.known(key)?;
+        let object = lock(&object);
+        Some(Recorded {
+            latest: object.latest.clone()?,
+            minutes: object.minutes.snapshot(),
+            span: object.minutes.span(),
+        })
+    }
+
+    /// The sentences of one autoscaler that were in force in `[from, until)`, in seconds since 1970.
+    pub fn sentences(&self, key: &ObjectKey, from: i64, until: i64) -> Vec<Arc<Sentence>> {
+        let object = self.known(key);
+        object.map_or_else(Vec::new, |object| {
+            lock(&object).minutes.sentences(from, until)
+        })
+    }
+
+    /// The first recorded minute of any of these namespaces, in seconds since 1970.
+    pub fn since(&self, is_visible: impl Fn(&str) -> bool) -> Option<i64> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
+        let visible: Vec<_> = visible.map(|(_, object)| Arc::clone(object)).collect();
+        drop(objects);
+        let first = visible
+            .iter()
+            .filter_map(|object| lock(object).minutes.span());
+        first.map(|(first, _)| first).min()
+    }
+
+    fn known(&self, key: &ObjectKey) -> Option<Arc<Mutex<Object>>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        objects.get(key).cloned()
+    }
+
+    fn add(&self, key: ObjectKey) -> Arc<Mutex<Object>> {
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            Arc::new(Mutex::new(Object {
+                latest: None,
+                version: 0,
+                minutes: Minutes::new(Arc::clone(&self.budget)),
+            }))
+        };
+        Arc::clone(objects.entry(key).or_insert_with(new))
+    }
+}
+
+fn lock(object: &Mutex<Object>) -> MutexGuard<'_, Object> {
+    object.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The key of an object.
+#[must_use]
+pub fn key_of(autoscaler: &Autoscaler) -> ObjectKey {
+    key_at(autoscaler.kind(), autoscaler.namespace(), autoscaler.name())
+}
+
+/// The key of the object of this kind with this name.
+fn key_at(kind: OwnerKind, namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey {
+        resource: kind.plural().to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+// === impl Object ===
+
+impl Object {
+    /// Records a sync; returns whether a reader sees a change.
+    fn record(&mut self, key: ObjectKey, record: Record<'_>) -> bool {
+        let second = record.at.as_second();
+        let is_new = record.decided.is_some() && self.minutes.is_new(second);
+        let before = self.latest.take();
+        let is_other = before
+            .as_deref()
+            .is_none_or(|before| differs(&before.status, record.status));
+        let word = word::of(record.status, record.decided.as_ref());
+        if let Some(decided) = &record.decided {
+            let acted = word::acts(record.status, decided);
+            self.record_minute(second, decided, (is_new.then_some(record.at), acted));
+            if is_other {
+                self.say(decided.decision);
+            }
+        }
+        let decided = record.decided.map(LastDecision::of);
+        // After a sync that could decide nothing, the last decision stays in view.
+        let kept = before.as_ref().and_then(|before| before.decided.clone());
+        let changed = is_other || is_new || before.is_none_or(|before| before.word != word);
+        self.latest = Some(Arc::new(Latest {
+            key,
+            at: record.at,
+            autoscaler: record.autoscaler.clone(),
+            status: record.status.clone(),
+            word,
+            decided: decided.map(Arc::new).or(kept),
+        }));
+        self.version += u64::from(changed);
+        changed
+    }
+
+    /// Records the row of a minute; at its first sync also the forecast for the minute a lead time later.
+    fn record_minute(
+        &mut self,
+        second: i64,
+        decided: &Decided<'_>,
+        (first_at, acted): (Option<Timestamp>, bool),
+    ) {
+        let made = first_at.into_iter().flat_map(|at| {
+            let metrics = decided.metrics.iter();
+            metrics.filter_map(move |metric| metric.expected(at))
+        });
+        let end = |made: &Expected| made.upper.unwrap_or(made.value);
+        let row = Row {
+            counts: &decided.counts(acted),
+            metrics: &decided.rows(),
+            // The highest forecast among several metrics counts, as in the decision.
+            expected: made.max_by(|one, other| end(one).total_cmp(&end(other))),
+        };
+        self.minutes.record(second, &row);
+    }
+
+    fn say(&mut self, decision: &Decision) {
+        self.minutes.say(Sentence {
+            at: decision.at.as_second(),
+            winner: decision
+                .winner
+                .as_ref()
+                .map(|winner| winner.source.as_str().to_owned()),
+            limit: decision.limit.map(|limit| limit.as_str().to_owned()),
+            text: decision.message(),
+        });
+    }
+}
+
+/// Returns whether two statuses differ in counts, winner, limit, conditions, windows or clusters.
+fn differs(before: &Status, now: &Status) -> bool {
+    let steps = |status: &Status| {
+        let decision = status.common.decision.as_ref();
+        let steps =
+            decision.map(|it| [it.maximum, it.stabilized, it.limited, it.desired, it.floor]);
+        let winner = decision.and_then(|it| it.winner);
+        let current = status.common.current_replicas;
+        (steps, winner, current, status.fleet.unassigned)
+    };
+    steps(before) != steps(now)
+        || !limit(before).eq(&limit(now))
+        || !windows(before).eq(windows(now))
+        || !conditions(before).eq(conditions(now))
+        || !clusters(before).eq(clusters(now))
+}
+
+fn limit(status: &Status) -> Option<&str> {
+    status.common.decision.as_ref()?.limit.as_deref()
+}
+
+fn windows(status: &Status) -> impl Iterator<Item = bool> {
+    let windows = status.common.windows.iter().flatten();
+    windows.map(|window| window.active)
+}
+
+fn conditions(status: &Status) -> impl Iterator<Item = [&str; 3]> {
+    let conditions = status.common.conditions.iter().flatten();
+    conditions.map(|one| [&*one.type_, &*one.status, &*one.reason])
+}
+
+fn clusters(status: &Status) -> impl Iterator<Item = ([Option<i32>; 4], Option<&str>)> {
+    let clusters = status.fleet.clusters.iter().flatten();
+    clusters.map(|one| {
+        (
+            [one.min, one.max, one.ready, one.pending],
+            one.reason.as_deref(),
+        )
+    })
+}

@@ -1,0 +1,210 @@
+//! The record of a sync, or of a simulated run, for one autoscaler, and the part of it that is kept.
+
+use std::sync::Arc;
+
+use foretide_domain::{
+    Replicas,
+    autoscale::Decision,
+    lead_time::LeadTime,
+    proposal::{Source, Unit},
+    sim::PodTemplate,
+    workload::Workload,
+};
+use foretide_models::Forecast;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    api::{ObjectKey, Word},
+    block::{Column, Expected, MetricRow},
+    rows::Snapshot,
+};
+use foretide_api::autoscaler::{Autoscaler, Status};
+
+/// A minute, in which a forecast is read at its end.
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+/// The reported status of one autoscaler, and the decision, if there is one.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// Time of the sync.
+    pub at: Timestamp,
+    /// The autoscaler.
+    pub autoscaler: &'a Autoscaler,
+    /// Status as it is reported.
+    pub status: &'a Status,
+    /// Absent if nothing could be decided.
+    pub decided: Option<Decided<'a>>,
+}
+
+/// A decision and its inputs.
+#[derive(Debug)]
+pub struct Decided<'a> {
+    /// Workload of the decision.
+    pub workload: &'a Arc<Workload>,
+    /// The decision.
+    pub decision: &'a Decision,
+    /// Replicas of the target after the decision was carried out.
+    pub current: Replicas,
+    /// Replicas that serve.
+    pub ready: Replicas,
+    /// The demand of each metric, with its forecast.
+    pub metrics: Vec<MetricRecord>,
+    /// Requests of a pod of the workload, if they are known.
+    pub template: Option<PodTemplate>,
+    /// Measured start-up time of a replica, if there is one.
+    pub start_up: Option<SignedDuration>,
+}
+
+/// The demand of one metric.
+#[derive(Clone, Debug)]
+pub struct MetricRecord {
+    /// Identifier of the metric.
+    pub name: String,
+    /// The total, in its base unit; absent if it could not be measured.
+    pub demand: Option<f64>,
+    /// Amount that one replica carries, in the same unit.
+    pub per_replica: Option<f64>,
+    /// The forecast in force, and the lead time that it is read at.
+    pub forecast: Option<(Arc<Forecast>, LeadTime)>,
+}
+
+/// Current state of an autoscaler.
+#[derive(Debug)]
+pub struct Latest {
+    pub key: ObjectKey,
+    pub at: Timestamp,
+    pub autoscaler: Autoscaler,
+    pub status: Status,
+    pub word: Word,
+    /// The last decision; absent before the first.
+    pub decided: Option<Arc<LastDecision>>,
+}
+
+/// The parts of the last decision about an autoscaler that its status does not have.
+#[derive(Debug)]
+pub struct LastDecision {
+    pub workload: Arc<Workload>,
+    pub ready: Replicas,
+    pub metrics: Vec<MetricRecord>,
+    /// Unit of each proposal, in the order of the status.
+    pub units: Vec<Unit>,
+    pub template: Option<PodTemplate>,
+    pub start_up: Option<SignedDuration>,
+}
+
+/// Everything that is recorded of one autoscaler, to be read without a lock.
+#[derive(Debug)]
+pub struct Recorded {
+    pub latest: Arc<Latest>,
+    pub minutes: Snapshot,
+    /// The first recorded minute and the end of the last one, in seconds since 1970.
+    pub span: Option<(i64, i64)>,
+}
+
+/// Returns the replicas that the demand needs, before rounding: the largest number among the metrics.
+pub fn needed(metrics: &[MetricRecord]) -> Option<f64> {
+    let needed = metrics.iter().filter_map(MetricRecord::needed);
+    needed.reduce(f64::max)
+}
+
+// === impl Decided ===
+
+impl Decided<'_> {
+    /// Returns the known counts of the minute; `acted` if the decision scales the workload.
+    #[must_use]
+    pub fn counts(&self, acted: bool) -> Vec<(Column, u32)> {
+        let decision = self.decision;
+        let bounds = decision.bounds;
+        let counts = [
+            (Column::Current, Some(self.current)),
+            (Column::Ready, Some(self.ready)),
+            (Column::Observed, decision.largest(Source::Observed)),
+            (Column::Forecast, decision.largest(Source::Forecast)),
+            (Column::Cron, decision.largest(Source::Cron)),
+            (Column::Highest, decision.maximum),
+            (Column::Stabilized, Some(decision.stabilized)),
+            (Column::Limited, Some(decision.limited)),
+            (Column::Desired, Some(decision.desired)),
+            (Column::Floor, decision.floor),
+            (Column::Min, Some(bounds.min)),
+            (Column::Max, Some(bounds.max)),
+            (Column::Acted, Some(Replicas::new(acted.into()))),
+        ];
+        let known = counts.into_iter();
+        known
+            .filter_map(|(column, count)| Some((column, count?.get())))
+            .collect()
+    }
+
+    pub(crate) fn rows(&self) -> Vec<MetricRow<'_>> {
+        let metrics = self.metrics.iter();
+        let row = |metric| {
+            let &MetricRecord {
+                ref name,
+                demand,
+                per_replica,
+                ..
+            } = metric;
+            MetricRow {
+                name,
+                demand,
+                per_replica,
+            }
+        };
+        metrics.map(row).collect()
+    }
+}
+
+// === impl MetricRecord ===
+
+impl MetricRecord {
+    fn needed(&self) -> Option<f64> {
+        Some(self.demand? / self.per_replica?)
+    }
+
+    /// Returns the forecast for the minute that begins a lead time after `at`, in replicas.
+    #[must_use]
+    pub fn expected(&self, at: Timestamp) -> Option<Expected> {
+        let (forecast, lead_time) = self.forecast.as_ref()?;
+        let target = self.per_replica?;
+        let begin = at
+            .checked_add(lead_time.span)
+            .ok()?
+            .as_second()
+            .div_euclid(60)
+            * 60;
+        let end = Timestamp::from_second(begin)
+            .ok()?
+            .checked_add(MINUTE)
+            .ok()?;
+        let made = forecast
+            .samples()
+            .take_while(|sample| sample.at <= end)
+            .last()?;
+        Some(Expected {
+            at: begin,
+            value: made.value / target,
+            upper: made.upper.map(|upper| upper / target),
+        })
+    }
+}
+
+// === impl LastDecision ===
+
+impl LastDecision {
+    pub fn of(decided: Decided<'_>) -> Self {
+        Self {
+            workload: Arc::clone(decided.workload),
+            ready: decided.ready,
+            units: decided
+                .decision
+                .proposals
+                .iter()
+                .map(|proposal| proposal.unit)
+                .collect(),
+            metrics: decided.metrics,
+            template: decided.template,
+            start_up: decided.start_up,
+        }
+    }
+}
