@@ -29,7 +29,7 @@ pub enum TargetError {
     MissingRequest {
         /// Name of the container; `*` where there is no container at all.
         container: String,
-        /// The resource.
+        /// Name of the resource.
         resource: String,
     },
     /// The metric's type or target cannot be forecast.

@@ -254,7 +254,7 @@ impl Predicted {
         let count = held.map(Replicas::as_f64);
         let carried = count.map(|count| count * target);
         let need = bounds.need(carried);
-        // A count between the bounds is itself what is asked for.
+        // A count between the bounds is itself the one that is asked for.
         let is_between = carried.is_some_and(|it| (bounds.raise..=bounds.hold).contains(&it));
         let kept = held.filter(|_| bounds.replicas(count, target).is_none());
         let carrying = DemandBounds::both(need).replicas(None, target);
@@ -295,7 +295,7 @@ struct Count {
 
 /// The length of the forecast to request, from the end of the history: `2 * window + FORECAST_VALIDITY + step`.
 ///
-/// This covers two prediction windows until the forecast expires. The first makes the proposal; the second is
+/// The length covers two prediction windows until the forecast expires. The first makes the proposal; the second is
 /// published with it. The controller, `plan` and `backtest` request the same length.
 ///
 /// ```
@@ -323,7 +323,7 @@ pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDu
 ///         ceil(0.95 * need / target)      else
 /// ```
 ///
-/// So a count is raised only for the peak that a pod asked for now can serve, and lowered only if no minute until then
+/// A count is raised only for the peak that a pod asked for now can serve, and lowered only if no minute until then
 /// needs it; a new one is at most 5.3 % above its target, and is not replaced at once. The count that it returns is the
 /// `held` of the next call; the proposal's value is the need.
 ///

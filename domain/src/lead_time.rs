@@ -162,8 +162,8 @@ impl LeadTimes {
     /// whole minutes; `None` before three starts were observed.
     ///
     /// # Guarantees
-    /// It changes only when the percentile is a quarter of a minute beyond the minute in use, so that a single start
-    /// does not make the forecaster start learning again.
+    /// The result changes only when the percentile is a quarter of a minute beyond the minute in use, so that a single
+    /// start does not make the forecaster start learning again.
     #[must_use]
     pub fn measured(&self) -> Option<SignedDuration> {
         self.in_use

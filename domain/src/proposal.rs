@@ -157,7 +157,7 @@ fn number(value: f64) -> String {
 /// Origin of a forecast, and its accuracy so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForecastDetails {
-    /// The algorithm.
+    /// Name of the algorithm.
     pub method: &'static str,
     /// The quantile in use, if the algorithm forecasts one.
     pub quantile: Option<f64>,

@@ -1,8 +1,8 @@
 //! Kubernetes quantities: the text form of every resource amount, target and metric value.
 //!
-//! Parsing, rounding and printing agree with the API server's own type to the last digit, including
-//! what it does with more digits than it can hold. Where that type wraps around, this one saturates and
-//! sets a flag. There is no arithmetic beyond conversion.
+//! Parsing, rounding and printing agree with the API server's own type to the last digit, also for texts with more
+//! digits than it can hold. Where that type wraps around, this one saturates and sets a flag. There is no arithmetic
+//! beyond conversion.
 //!
 //! ```
 //! use foretide_domain::quantity::Quantity;

@@ -29,7 +29,7 @@ pub enum Remembered<'a> {
     Since(&'a mut Timestamp),
     /// Time at which something ends.
     Until {
-        /// The end.
+        /// Time of the end.
         at: &'a mut Timestamp,
         /// Time from the beginning to the end, if it is known.
         span: Option<SignedDuration>,

@@ -71,7 +71,7 @@ pub enum Requirement {
 pub struct ParseSelectorError {
     /// The requirement that cannot be parsed.
     pub requirement: String,
-    /// The text.
+    /// The whole text of the selector.
     pub selector: String,
 }
 

@@ -84,9 +84,9 @@ pub struct ScalingPolicy {
 /// Unit of a policy's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {
-    /// Pods.
+    /// Number of pods.
     Pods,
-    /// Percent.
+    /// Percent of the count at the start of the period.
     Percent,
 }
 

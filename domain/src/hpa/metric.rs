@@ -33,7 +33,7 @@ pub enum MetricSpec {
     },
     /// A metric of one object.
     Object {
-        /// The object.
+        /// The object that has the metric.
         described: ObjectRef,
         /// The metric's name.
         metric: String,
@@ -77,11 +77,11 @@ words! {
 /// An object in the workload's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// Group and version.
+    /// Group and version of the object.
     pub api_version: String,
-    /// Kind.
+    /// Kind of the object.
     pub kind: String,
-    /// Name.
+    /// Name of the object.
     pub name: String,
 }
 

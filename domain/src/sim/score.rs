@@ -165,7 +165,7 @@ impl Score {
             ),
         };
         let cost = match self.more_percent(plain) / 100.0 {
-            // It would be shown as 0 %.
+            // A smaller difference would be shown as 0 %.
             cost if cost.abs() < 0.005 => "as many replica-hours".to_owned(),
             cost if cost > 0.0 => format!("{} more replica-hours", part(cost)),
             cost => format!("{} fewer replica-hours", part(-cost)),
