@@ -82,13 +82,9 @@ impl Context<'_> {
         } else {
             bounds.min.max(floor.floor.min(self.current()))
         };
-        let with_lowest = ReplicaBounds {
-            min: lowest,
-            max: bounds.max,
-        };
-        let can_reach = self
-            .expect_child(with_lowest, observed, &mirror)
-            .is_some_and(|count| count >= combined.desired);
+        let with_lowest = ReplicaBounds::new(lowest, bounds.max);
+        let reached = self.expect_child(with_lowest, observed, &mirror);
+        let can_reach = reached.is_some_and(|count| count >= combined.desired);
         let needed = if can_reach && !history.child_is_stuck(SYNC_PERIOD, self.now) {
             lowest
         } else {
@@ -105,10 +101,7 @@ impl Context<'_> {
             }
         });
         ChildDecision {
-            bounds: ReplicaBounds {
-                min,
-                max: bounds.max,
-            },
+            bounds: ReplicaBounds::new(min, bounds.max),
             expected,
             pending: (can_reach && combined.desired > self.current()).then_some(combined.desired),
         }

@@ -232,18 +232,10 @@ impl Context<'_> {
             _ => return None,
         };
         let entries: Vec<(Timestamp, Replicas)> = if combined.from_floor {
-            history
-                .floors
-                .iter()
-                .map(|floor| (floor.at, floor.raw))
-                .collect()
+            history.floors.iter().map(|f| (f.at, f.raw)).collect()
         } else {
-            history
-                .log
-                .recommendations()
-                .iter()
-                .map(|entry| (entry.at, entry.replicas))
-                .collect()
+            let log = history.log.recommendations();
+            log.iter().map(|r| (r.at, r.replicas)).collect()
         };
         // The limit ends when the newest entry that still binds leaves its window.
         entries

@@ -73,12 +73,8 @@ impl Context<'_> {
         let published = self.published(&forecasts, &crons);
         let observed = self.observed_lane_with(&published, history);
         let mut all = self.observed(observed.as_ref());
-        let floor = forecasts
-            .iter()
-            .chain(&crons)
-            .filter(|_| !self.publishes())
-            .filter_map(|proposal| proposal.replicas)
-            .max();
+        let floor_sources = forecasts.iter().chain(&crons).filter(|_| !self.publishes());
+        let floor = floor_sources.filter_map(|proposal| proposal.replicas).max();
         all.extend(forecasts);
         all.extend(crons);
         Proposals {
@@ -103,11 +99,8 @@ impl Context<'_> {
                 has_metrics: !self.workload.metrics.is_empty(),
             })
         });
-        forecasts
-            .iter()
-            .filter_map(PublishedMetric::of_forecast)
-            .chain(cron)
-            .collect()
+        let forecasts = forecasts.iter().filter_map(PublishedMetric::of_forecast);
+        forecasts.chain(cron).collect()
     }
 
     /// The observed lane over the metrics of the spec and those that are published; absent without either.
@@ -135,13 +128,8 @@ impl Context<'_> {
             metrics: &metrics,
             ..self.workload.hpa(self.bounds())
         };
-        Some(reconcile(
-            &hpa,
-            &observation,
-            &history.log,
-            self.settings,
-            self.now,
-        ))
+        let lane = reconcile(&hpa, &observation, &history.log, self.settings, self.now);
+        Some(lane)
     }
 
     fn observed(&self, observed: Option<&Reconciliation>) -> Vec<Proposal> {
@@ -174,10 +162,8 @@ impl Context<'_> {
         let held = proposals.iter().filter_map(|proposal| {
             // A forecaster that has just started has not had the chance to propose, and one that waits for the pods
             // goes on from where it was.
-            let before = history
-                .forecast_held
-                .get(&proposal.name)
-                .copied()
+            let before = history.forecast_held.get(&proposal.name).copied();
+            let before = before
                 .filter(|_| matches!(proposal.reason, Reason::Pending | Reason::PodsChanging));
             Some((proposal.name.clone(), proposal.replicas.or(before)?))
         });

@@ -234,19 +234,14 @@ impl<'a> Run<'a> {
     ) -> Self {
         let workload = acting(workload);
         let lead_time = LeadTime::of(None, Some(environment.start_up));
+        let begin = environment.begin;
         let forecasters = match &workload.prediction {
             Some(prediction) => environment
                 .metrics
                 .iter()
                 .zip(forecasters)
                 .map(|(recorded, built)| {
-                    MetricForecaster::new(
-                        recorded,
-                        built,
-                        prediction.window,
-                        lead_time,
-                        environment.begin,
-                    )
+                    MetricForecaster::new(recorded, built, prediction.window, lead_time, begin)
                 })
                 .collect(),
             None => Vec::new(),
@@ -256,7 +251,7 @@ impl<'a> Run<'a> {
             environment.template.clone(),
             environment.start_up,
             environment.first_count(&workload),
-            environment.begin,
+            begin,
         );
         Self {
             environment,
@@ -266,7 +261,7 @@ impl<'a> Run<'a> {
             settings: Settings::default(),
             pods,
             history: History::default(),
-            now: environment.begin,
+            now: begin,
         }
     }
 

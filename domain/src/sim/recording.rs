@@ -66,12 +66,9 @@ impl Recording {
     /// means of the same times.
     #[must_use]
     pub fn of_means(means: &[Sample], minutes: &[Sample]) -> Self {
+        let all = means.iter().chain(minutes);
         // The minutes come last, so they replace the means of the same times.
-        let all: BTreeMap<Timestamp, Sample> = means
-            .iter()
-            .chain(minutes)
-            .map(|sample| (sample.at, *sample))
-            .collect();
+        let all: BTreeMap<Timestamp, Sample> = all.map(|sample| (sample.at, *sample)).collect();
         let raw: BTreeSet<Timestamp> = minutes.iter().map(|sample| sample.at).collect();
         Self {
             raw: RawSamples::At(raw.into_iter().collect()),
@@ -196,11 +193,8 @@ fn floor(second: i64, step: i64) -> i64 {
 
 /// The median distance between samples.
 fn usual_distance(samples: &[Sample]) -> SignedDuration {
-    let mut steps: Vec<SignedDuration> = samples
-        .iter()
-        .zip(samples.iter().skip(1))
-        .map(|(a, b)| b.at.duration_since(a.at))
-        .collect();
+    let pairs = samples.iter().zip(samples.iter().skip(1));
+    let mut steps: Vec<SignedDuration> = pairs.map(|(a, b)| b.at.duration_since(a.at)).collect();
     steps.sort();
     steps.get(steps.len() / 2).copied().unwrap_or_default()
 }

@@ -4,7 +4,7 @@ use foretide_models::Forecast;
 
 use super::*;
 
-/// A workload with a prediction window of twenty minutes, and a cron window that is open from minute 60 to 90.
+/// A workload with a prediction window of twenty minutes, and a cron window from minute 60 to 90 of every two hours.
 fn watched() -> Workload {
     let text = WindowText {
         name: "sale",
