@@ -4,17 +4,17 @@ use super::observation::Status;
 
 /// One condition; `K` lists the types that it can have.
 ///
-/// `K` is an enum for each kind of object, so that a `match` over the types of its conditions is complete. It is
-/// [`ConditionKind`](crate::autoscale::ConditionKind) for one workload, and another one of that name for a fleet.
+/// `K` is an enum for each kind of object, so that a `match` over the types of its conditions is complete. A workload
+/// has [`ConditionKind`](crate::autoscale::ConditionKind); a fleet has an enum of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition<K> {
-    /// Its type.
+    /// Type of the condition.
     pub kind: K,
-    /// Whether it holds.
+    /// Status: true, false or unknown.
     pub status: Status,
-    /// Why: one `UpperCamelCase` word of a closed set.
+    /// Reason for the status: one `UpperCamelCase` word of a closed set.
     pub reason: &'static str,
-    /// Why, for people: a sentence without a full stop.
+    /// Explanation of the status for people: a sentence without a full stop.
     pub message: String,
 }
 

@@ -18,7 +18,7 @@ const FRESH: SignedDuration = SignedDuration::from_mins(2);
 /// Milli-units per unit.
 const MILLI: f64 = 1000.0;
 
-/// Why a metric has no target per pod.
+/// Reason for which a metric has no target per pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// A utilization target for a resource that is not requested.
@@ -29,7 +29,7 @@ pub enum TargetError {
     MissingRequest {
         /// Name of the container; `*` where there is no container at all.
         container: String,
-        /// The resource.
+        /// Name of the resource.
         resource: String,
     },
     /// The metric's type or target cannot be forecast.
@@ -72,9 +72,6 @@ pub fn target(
     pods: &[Arc<Pod>],
     template: Option<&[Container]>,
 ) -> Result<f64, TargetError> {
-    let not_forecastable = || TargetError::NotForecastable {
-        metric: metric.identifier(),
-    };
     match (metric, metric.target()) {
         (_, Target::AverageValue(milli)) if milli > 0 => Ok(amount(milli)),
         (MetricSpec::Resource { name, .. }, Target::Utilization(percent)) if percent > 0 => {
@@ -100,19 +97,20 @@ pub fn target(
             };
             utilization(&requested, percent, pods, template)
         }
-        _ => Err(not_forecastable()),
+        _ => Err(TargetError::NotForecastable {
+            metric: metric.identifier(),
+        }),
     }
 }
 
 /// The total demand of a workload now, as a history query of the metric would return it.
 ///
-/// `None` unless every ready pod has a reading that is not older than two minutes.
+/// `None` unless every ready pod has a reading that is not older than two minutes. Pods that have readings without
+/// being ready are included: a history query counts them too. A metric of an object and an external metric need no
+/// pods.
 ///
 /// # Units
 /// Base units of the metric.
-///
-/// That includes pods that have readings without being ready: a history query counts them too. A metric of an object
-/// and an external metric need no pods.
 ///
 /// ```
 /// use foretide_domain::demand;
@@ -136,13 +134,10 @@ pub fn total(
     now: Timestamp,
 ) -> Option<f64> {
     let mut amounts: Vec<(&str, f64, Timestamp)> = match measured {
-        Measured::Usage(usage) => {
-            let amount = |pod: &Arc<PodUsage>| usage_of(metric, pod);
-            let named = usage.iter().map(|pod| (&*pod.pod, amount(pod), pod.at));
-            named
-                .filter_map(|(name, amount, at)| Some((name, amount?, at)))
-                .collect()
-        }
+        Measured::Usage(usage) => usage
+            .iter()
+            .filter_map(|pod| Some((&*pod.pod, usage_of(metric, pod)?, pod.at)))
+            .collect(),
         Measured::Samples(samples) => samples
             .iter()
             .map(|sample| (&*sample.pod, amount(sample.value), sample.at))
@@ -154,16 +149,17 @@ pub fn total(
         }
     };
     amounts.sort_unstable_by(|one, other| one.0.cmp(other.0));
-    let fresh = |at: &Timestamp| now.duration_since(*at) <= FRESH;
-    let has_amount = |pod: &&Arc<Pod>| {
-        let found = amounts.binary_search_by(|(name, ..)| (**name).cmp(&*pod.name));
-        found.is_ok()
-    };
     let mut serving = pods.iter().filter(|pod| is_available(pod)).peekable();
     // A total without some pods would look like a fall of the demand.
     let complete = serving.peek().is_some()
-        && serving.all(|pod| has_amount(&pod))
-        && amounts.iter().all(|(_, _, at)| fresh(at));
+        && serving.all(|pod| {
+            amounts
+                .binary_search_by(|(name, ..)| (**name).cmp(&*pod.name))
+                .is_ok()
+        })
+        && amounts
+            .iter()
+            .all(|(_, _, at)| now.duration_since(*at) <= FRESH);
     let total: f64 = amounts.iter().map(|(_, amount, _)| amount).sum();
     (complete && total >= 0.0).then_some(total)
 }
@@ -177,11 +173,15 @@ fn usage_of(metric: &MetricSpec, pod: &PodUsage) -> Option<f64> {
         } => (name, Some(container)),
         _ => return None,
     };
-    let counts = |name: &str| only.is_none_or(|only| **only == *name);
-    let mut counted = pod.containers.iter().filter(|c| counts(&c.name)).peekable();
+    let mut counted = pod
+        .containers
+        .iter()
+        .filter(|container| only.is_none_or(|only| **only == *container.name))
+        .peekable();
     counted.peek()?;
-    let amounts = counted.map(|container| container.usage.get(resource).map(amount));
-    amounts.sum()
+    counted
+        .map(|container| container.usage.get(resource).map(amount))
+        .sum()
 }
 
 /// A resource, of one container or of all.
@@ -200,8 +200,10 @@ impl Requested<'_> {
             .filter(|c| self.container.is_none_or(|name| *c.name == *name));
         let mut sum = None;
         for container in wanted {
-            let request = container.requests.get(self.resource);
-            let milli = request.ok_or_else(|| container.name.to_string())?;
+            let milli = container
+                .requests
+                .get(self.resource)
+                .ok_or_else(|| container.name.to_string())?;
             sum = Some(i64::saturating_add(sum.unwrap_or(0), milli));
         }
         sum.ok_or_else(|| self.container.unwrap_or("*").to_owned())
@@ -245,7 +247,7 @@ fn utilization(
     };
     match mean {
         Ok(mean) if mean > 0.0 => Ok(mean * f64::from(percent) / 100.0),
-        // A request of zero is no amount that a percentage can be taken of.
+        // A percentage of a request of zero is no target.
         Ok(_) => Err(missing(requested, "*".to_owned())),
         Err(container) => Err(missing(requested, container)),
     }
@@ -258,11 +260,11 @@ fn missing(requested: &Requested<'_>, container: String) -> TargetError {
     }
 }
 
-/// Whether a pod serves: it runs, is ready, and is not being deleted.
+/// Returns true if a pod serves: it runs, is ready, and is not being deleted.
 ///
 /// # Source
-/// The HPA counts the same pods for metrics of type Object and External (`getReadyPodsCount`), and those that are
-/// being deleted besides.
+/// For metrics of type Object and External the HPA counts the same pods, and also those that are being deleted
+/// (`getReadyPodsCount`).
 #[must_use]
 pub fn is_available(pod: &Pod) -> bool {
     let ready = pod

@@ -1,18 +1,16 @@
-//! Whether the total of a metric divides among pods: the work of a load does, the memory that each pod keeps does not.
+//! Division of a metric's total among pods: the work of a load divides, the memory that each pod keeps does not.
 //!
 //! A forecast of a total is divided by what one pod should carry. Of a total that grows with the pods, each pod that is
-//! added raises the forecast, which adds the next one. [`Division`] tells the two apart by how the total moves when pods
-//! come and go:
+//! added raises the forecast, which adds the next one. [`Division`] tells the two apart by how the total moves when
+//! pods come and go:
 //!
 //! ```text
 //! pods   ____|‾‾‾‾    total  ________   it divides      total  ____|‾‾‾‾   it grows with the pods
 //!  change of the number of pods: share = change of ln(total) / change of ln(pods), 0 or 1
 //! ```
 //!
-//! Each change of the number of pods is a vote. A load that rises beside the pods looks like growth, and what it did
-//! before they came is subtracted; when pods go, the load has fallen before, so those votes count more.
-
-use std::sync::Arc;
+//! Each change of the number of pods is a vote. A load that rises while pods are added looks like growth, so its trend
+//! before the change is subtracted. When pods go, the load has fallen before, so these votes count more.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -21,35 +19,39 @@ use super::hpa::MetricSpec;
 use super::observation::{Observation, Pod};
 use super::remembered::Remembered;
 
-/// The votes after which the answer is settled: more than a morning in which the load rises with the pods gives.
+/// Votes from which a total counts as growing with the pods: more than a morning gives in which the load rises with
+/// the pods.
 const SETTLED: i8 = 6;
-/// The fewest votes: what has divided for long is not doubted after a morning.
+/// The fewest votes: a total that has divided for long is not doubted after a morning.
 const LEAST: i8 = -2 * SETTLED;
-/// The votes of a change to more pods, beside which a load may rise, and to fewer, before which it has fallen.
+/// Votes of a change to more pods, during which the load may rise too.
 const UP: i8 = 1;
+/// Votes of a change to fewer pods, before which the load has fallen.
 const DOWN: i8 = 3;
-/// How long after a change of the number of pods the total is not compared: readings are means over up to a minute.
+/// Time after a change of the number of pods in which the total is not compared: readings are means over up to a
+/// minute.
 const UNSETTLED: SignedDuration = SignedDuration::from_secs(60);
-/// The time that a mean is of, at least.
+/// The shortest time that a mean of totals covers.
 const MEAN: SignedDuration = SignedDuration::from_mins(2);
 /// The smallest change of the logarithm of a number of pods that is a change: one pod of 25.
 const LEAST_CHANGE: f64 = 0.04;
-/// The longest time between two totals that are compared, after which the load is another one; and the longest wait for
-/// a total to settle.
+/// The longest time between two totals that are compared, because loads change; also the longest wait for a total to
+/// settle.
 const COMPARABLE: SignedDuration = SignedDuration::from_mins(10);
-/// How long a total over time still counts pods that have ended: Prometheus keeps the last sample of a series whose
-/// samples have timestamps, as those of the kubelet, for five minutes, and no rate is over more.
+/// Time for which a total over time still counts pods that have ended: Prometheus keeps the last sample of a series
+/// whose samples have timestamps, such as the kubelet's, for five minutes, and no rate covers more.
 const COUNTED: SignedDuration = SignedDuration::from_mins(5);
-/// How long a surplus must be seen to be one: copies of a minute ago are acted on, and so is the scale before a write.
+/// Time for which a surplus must be seen to count: decisions are made on copies of the pods that may be a minute old,
+/// and on the scale before a write.
 const CERTAIN: SignedDuration = SignedDuration::from_secs(90);
 /// The share up to which a total divides.
 const DIVIDES: f64 = 0.3;
-/// The share from which on it grows with the pods.
+/// The share from which a total grows with the pods.
 const GROWS: f64 = 0.65;
-/// The change of the logarithm of a total, beyond that of the pods, which is the load's own: 15 %, and noise is less.
+/// Change of the logarithm of a total, beyond that of the pods, from which the load has changed: 15 %, more than noise.
 const OF_THE_LOAD: f64 = 0.14;
 
-/// What is known of one metric.
+/// Estimate for one metric: its total divides among pods, or grows with them.
 ///
 /// ```
 /// use foretide_domain::division::Division;
@@ -63,7 +65,7 @@ const OF_THE_LOAD: f64 = 0.14;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Division {
-    /// Whether the total grows with the pods.
+    /// True if the total grows with the pods.
     grows: bool,
     /// Votes for growth, less those for division.
     votes: i8,
@@ -73,12 +75,12 @@ pub struct Division {
     before: Option<Plateau>,
 }
 
-/// More pods than the scale asks for.
+/// A time in which more pods ran than the scale asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Surplus {
-    /// When they were seen first.
+    /// Time at which the surplus was seen first.
     pub since: Timestamp,
-    /// When they were seen last.
+    /// Time at which the surplus was seen last.
     pub last: Timestamp,
 }
 
@@ -87,11 +89,11 @@ pub struct Surplus {
 struct Plateau {
     pods: f64,
     since: Timestamp,
-    /// The mean of its first readings.
+    /// The mean of the first readings.
     first: Level,
-    /// The moving mean of its last readings.
+    /// The moving mean of the last readings.
     last: Level,
-    /// Whether the first mean is complete.
+    /// True if the first mean is complete.
     measured: bool,
 }
 
@@ -106,8 +108,8 @@ struct Level {
 // === impl Division ===
 
 impl Division {
-    /// What is assumed of a metric of which nothing was seen: cpu divides, memory grows with the pods, and everything else
-    /// divides as far as it is not seen to grow.
+    /// Assumption about a metric that was never observed: cpu divides, memory and other resources grow with the pods,
+    /// and any other metric divides until it is seen to grow.
     #[must_use]
     pub fn presumed(metric: &MetricSpec) -> Self {
         let (MetricSpec::Resource { name, .. } | MetricSpec::ContainerResource { name, .. }) =
@@ -127,7 +129,7 @@ impl Division {
         }
     }
 
-    /// What was settled before the votes were lost.
+    /// The estimate that was settled before the votes were lost.
     #[must_use]
     pub fn stored(grows: bool) -> Self {
         Self {
@@ -137,14 +139,15 @@ impl Division {
         }
     }
 
-    /// Whether a forecast of the total may be divided by the target of one pod.
+    /// Returns true if a forecast of the total may be divided by the target of one pod.
     #[must_use]
     pub fn divides(&self) -> bool {
         !self.grows
     }
 
-    /// Whether the number of pods has changed, or changes now, and it is not known yet what the total does. Not where it
-    /// is assumed or settled that the total divides, nor for longer than ten minutes.
+    /// Returns true if the number of pods has changed, or changes now, and the effect on the total is not known yet.
+    ///
+    /// False where the total is assumed or settled to divide, and after ten minutes.
     #[must_use]
     pub fn is_settling(
         &self,
@@ -152,17 +155,16 @@ impl Division {
         observation: &Observation,
         now: Timestamp,
     ) -> bool {
-        let is_unmeasured = |plateau: &Plateau| {
-            let is_starting = |pod: &Arc<Pod>| is_starting(pod, now);
-            let has_changed = self.before.is_some() && !plateau.measured;
-            has_changed && now.duration_since(plateau.since) < COMPARABLE
-                || observation.pods.iter().any(is_starting)
-        };
         let votes = self.votes.min(Self::presumed(metric).votes);
-        votes > -SETTLED && self.plateau.as_ref().is_some_and(is_unmeasured)
+        votes > -SETTLED
+            && self.plateau.is_some_and(|plateau| {
+                let has_changed = self.before.is_some() && !plateau.measured;
+                has_changed && now.duration_since(plateau.since) < COMPARABLE
+                    || observation.pods.iter().any(|pod| is_starting(pod, now))
+            })
     }
 
-    /// The same after one more observation, whose readings are those of `metrics` in their order; `index` is the metric's.
+    /// The estimate after one more observation; `index` is the position of the metric among the readings.
     ///
     /// Nothing changes while pods come or go, and while the total is not known.
     #[must_use]
@@ -214,7 +216,7 @@ impl Division {
         } else if share >= GROWS {
             self.votes = (self.votes + weight).min(SETTLED);
         }
-        // In between the answer stays as it is.
+        // Between zero and `SETTLED` votes the answer stays as it is.
         if self.votes >= SETTLED {
             self.grows = true;
         } else if self.votes <= 0 {
@@ -222,7 +224,7 @@ impl Division {
         }
     }
 
-    /// Changes every time that is remembered.
+    /// Applies `change` to every remembered time.
     pub(super) fn for_each_time(&mut self, change: impl Fn(Remembered<'_>)) {
         for Plateau {
             pods: _,
@@ -261,7 +263,7 @@ impl Plateau {
         (pods / self.pods).ln().abs() < LEAST_CHANGE
     }
 
-    /// Adds a reading; returns whether the first mean has just become complete.
+    /// Adds a reading; returns true if it completes the first mean.
     fn read(&mut self, total: f64, now: Timestamp) -> bool {
         let age = now.duration_since(self.since);
         if age < UNSETTLED {
@@ -278,8 +280,8 @@ impl Plateau {
         self.measured
     }
 
-    /// How much of the change of the pods is in the total, beyond what it did by itself before; `None` if the two cannot be
-    /// compared.
+    /// Share of the change of the number of pods that appears in the total, beyond the earlier trend of the total;
+    /// `None` if the two plateaus cannot be compared.
     fn share_since(&self, before: &Self) -> Option<f64> {
         let change = (self.pods / before.pods).ln();
         let between = self.first.at.duration_since(before.last.at);
@@ -288,7 +290,7 @@ impl Plateau {
         }
         let span = before.last.at.duration_since(before.first.at);
         let trend = before.last.mean - before.first.mean;
-        // Not carried on for longer than it was seen.
+        // The trend is extrapolated for no longer than it was observed.
         let ahead = if span.is_positive() {
             (between.as_secs_f64() / span.as_secs_f64()).min(1.0)
         } else {
@@ -301,7 +303,7 @@ impl Plateau {
 // === impl Level ===
 
 impl Level {
-    /// Adds a reading with this part of the mean; the first one is all of it.
+    /// Adds a reading with a weight; the first reading is the whole mean.
     fn add(&mut self, total: f64, weight: f64, now: Timestamp) {
         let weight = if self.readings == 0 { 1.0 } else { weight };
         self.mean += (total - self.mean) * weight;
@@ -316,12 +318,11 @@ fn settled_pods(observation: &Observation, now: Timestamp) -> Option<f64> {
     let serving = pods.iter().filter(|pod| is_available(pod)).count();
     let serving = u32::try_from(serving).ok().filter(|count| *count > 0)?;
     let is_known = observation.unseen.get() == 0 && observation.undelivered.get() == 0;
-    let is_moving = |pod: &Arc<Pod>| pod.deleting || is_starting(pod, now);
-    let is_calm = is_known && !pods.iter().any(is_moving) && !has_surplus(observation);
-    is_calm.then_some(f64::from(serving))
+    let is_moving = pods.iter().any(|pod| pod.deleting || is_starting(pod, now));
+    (is_known && !is_moving && !has_surplus(observation)).then_some(f64::from(serving))
 }
 
-/// Whether a pod does not serve yet. One that has not become ready for ten minutes is broken.
+/// Returns true if a pod does not serve yet. A pod that has not become ready for ten minutes is broken.
 fn is_starting(pod: &Pod, now: Timestamp) -> bool {
     let is_young = pod
         .created
@@ -331,7 +332,7 @@ fn is_starting(pod: &Pod, now: Timestamp) -> bool {
 
 /// The surplus of pods after one more observation, as long as totals count it.
 ///
-/// One that ends sooner than it is certain was none: the copies of the pods and of the scale are of different moments.
+/// A surplus that ends before it is certain was none: the copies of the pods and of the scale are of different moments.
 pub(super) fn surplus(
     observation: &Observation,
     before: Option<Surplus>,
@@ -341,23 +342,27 @@ pub(super) fn surplus(
         let since = before.map_or(now, |before| before.since);
         return Some(Surplus { since, last: now });
     }
-    let is_counted = |seen: &Surplus| {
+    before.filter(|seen| {
         seen.last.duration_since(seen.since) >= CERTAIN && now.duration_since(seen.last) < COUNTED
-    };
-    before.filter(is_counted)
+    })
 }
 
-/// Whether more pods run than the scale asks for, as those of a rolling update do. Pods that are being deleted are not
-/// among them: after each scale-down there are some.
+/// Returns true if more pods run than the scale asks for, as during a rolling update. Pods that are being deleted do
+/// not count: after each scale-down there are some.
 #[must_use]
 pub(super) fn has_surplus(observation: &Observation) -> bool {
     let running = observation.pods.iter().filter(|pod| pod.runs()).count();
-    let running = u32::try_from(running).unwrap_or(u32::MAX);
-    running.max(observation.owned.get()) > observation.scale.spec.get()
+    let asked = observation.scale.spec.get();
+    u32::try_from(running)
+        .unwrap_or(u32::MAX)
+        .max(observation.owned.get())
+        > asked
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::observation::examples::{self, busy, memory};
     use crate::observation::{Measured, PodSample, Status};
@@ -372,7 +377,7 @@ mod tests {
         })
     }
 
-    /// So many pods of a scale of as many, which have this total.
+    /// `pods` serving pods, as many as the scale asks for, with this total.
     fn seen(pods: u32, total: f64, at: Timestamp) -> Observation {
         #[expect(
             clippy::cast_possible_truncation,
@@ -393,7 +398,7 @@ mod tests {
         )
     }
 
-    /// What is known after these numbers of pods, each for ten minutes; `total` is of the pods and of the minute.
+    /// The estimate after these numbers of pods, ten minutes each; `total` is a function of the pods and the minute.
     fn after(known: Division, counts: &[u32], total: impl Fn(f64, f64) -> f64) -> Division {
         let mut division = known;
         let mut now = START;

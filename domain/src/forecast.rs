@@ -1,8 +1,8 @@
 //! The proposal of a forecast: a count for the predicted demand.
 //!
-//! Demand is a total over all pods; a count is `total / target per pod`, rounded up by [`Replicas::for_demand`]. What a
-//! forecast asks for is held against *its own last proposal*: relative to the current count, it would stay wherever the
-//! count happens to be. Without a forecast the proposal has a reason and no count; never a count of zero.
+//! Demand is a total over all pods; a count is `total / target per pod`, rounded up by [`Replicas::for_demand`]. The
+//! tolerance applies to a forecast's *own last proposal*: relative to the current count, a proposal would stay wherever
+//! the count happens to be. Without a forecast the proposal has a reason and no count; never a count of zero.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::Replicas;
 use super::lead_time::LeadTime;
 use super::proposal::{ForecastDetails, Proposal, Reason, Source, Unit};
 
-/// The forecast of one metric, or why there is none.
+/// The forecast of one metric, or the reason why there is none.
 ///
 /// The prediction is made for `[now, now + window]` by [`Predicted::by`], or is one number by [`Predicted::of`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForecastReading {
     /// Identifier of the metric, such as `resource.cpu`.
     pub name: String,
-    /// The prediction, or why there is none.
+    /// The prediction, or the reason why there is none.
     pub outcome: Result<Predicted, Refused>,
-    /// Where the prediction comes from, if it is known.
+    /// Origin and accuracy of the prediction, if they are known.
     pub details: Option<ForecastDetails>,
     /// The query of the history, if one is asked.
     pub query: Option<Arc<str>>,
@@ -31,23 +31,22 @@ pub struct ForecastReading {
 /// A predicted demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predicted {
-    /// The peak of the total demand over the prediction window, in base units: what people, charts and other
-    /// autoscalers are told.
+    /// The peak of the total demand over the prediction window, in base units, as shown to people, charts and other
+    /// autoscalers.
     pub value: f64,
     /// The bounds that a count is held against, in base units.
     pub bounds: DemandBounds,
-    /// What one pod should carry, in the same unit: an average value, or a utilization times the
-    /// mean request.
+    /// Demand that one pod should carry, in the same unit: an average value, or a utilization times the mean request.
     pub target: f64,
 }
 
-/// Why there is no prediction.
+/// Reason for which there is no prediction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
     /// The cause, as one word.
     pub reason: Reason,
-    /// What was needed and what was found, for people.
+    /// Explanation for people, with expected and actual values.
     pub message: String,
 }
 
@@ -78,7 +77,7 @@ impl From<&ForecastError> for Refused {
             ForecastError::TooManyGaps { .. } => Reason::TooManyGaps,
             ForecastError::ZeroSeries => Reason::ZeroSeries,
             ForecastError::NotPeriodic { .. } => Reason::NotPeriodic,
-            // What remains: the arithmetic failed, or the forecaster was asked with another step or horizon than its own.
+            // The arithmetic failed, or the forecaster was asked with another step or horizon than its own.
             _ => Reason::NumericalFailure,
         };
         Self::new(reason, error.to_string())
@@ -194,7 +193,7 @@ impl Predicted {
         }
     }
 
-    /// What `forecast` predicts for `[now, now + window]`; `None` once it has expired, or if it does not cover the
+    /// The prediction of `forecast` for `[now, now + window]`; `None` if the forecast has expired or does not cover the
     /// window.
     #[must_use]
     pub fn by(
@@ -255,7 +254,7 @@ impl Predicted {
         let count = held.map(Replicas::as_f64);
         let carried = count.map(|count| count * target);
         let need = bounds.need(carried);
-        // A count between the bounds is itself what is asked for.
+        // A count between the bounds is itself the one that is asked for.
         let is_between = carried.is_some_and(|it| (bounds.raise..=bounds.hold).contains(&it));
         let kept = held.filter(|_| bounds.replicas(count, target).is_none());
         let carrying = DemandBounds::both(need).replicas(None, target);
@@ -268,7 +267,7 @@ impl Predicted {
     }
 }
 
-/// Whether a count that carries this demand is itself what the bounds ask for: they differ, and it is between them.
+/// Returns true if the bounds differ and `carried` is between them: a count that carries it is what the bounds ask for.
 ///
 /// ```
 /// use foretide_domain::forecast::is_between;
@@ -284,11 +283,11 @@ pub fn is_between(bounds: DemandBounds, carried: f64) -> bool {
     bounds.raise < bounds.hold && (bounds.raise..=bounds.hold).contains(&carried)
 }
 
-/// What one prediction makes of the last count.
+/// Effect of one prediction on the last count.
 struct Count {
     /// The demand that the count is for.
     need: f64,
-    /// What the need alone asks for.
+    /// Count that the need alone asks for.
     asked: Replicas,
     /// The last count, if it stays.
     kept: Option<Replicas>,
@@ -296,7 +295,7 @@ struct Count {
 
 /// The length of the forecast to request, from the end of the history: `2 * window + FORECAST_VALIDITY + step`.
 ///
-/// This covers two prediction windows until the forecast expires. The first makes the proposal; the second is
+/// The length covers two prediction windows until the forecast expires. The first makes the proposal; the second is
 /// published with it. The controller, `plan` and `backtest` request the same length.
 ///
 /// ```
@@ -314,9 +313,9 @@ pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDu
         .fold(SignedDuration::ZERO, SignedDuration::saturating_add)
 }
 
-/// The proposal of one forecast; `held` is the last one of the same metric, if it had one.
+/// The proposal of one forecast; `held` is the last proposed count of the same metric, if there is one.
 ///
-/// All of them in the unit of the metric, totals over all pods, but for counts:
+/// All values but counts are totals over all pods, in the unit of the metric:
 ///
 /// ```text
 /// need  = held * target, not below raise and not above hold     (hold without a held count)
@@ -324,14 +323,14 @@ pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDu
 ///         ceil(0.95 * need / target)      else
 /// ```
 ///
-/// So a count is raised only for the peak that a pod asked for now can serve, and lowered only if no minute until then
+/// A count is raised only for the peak that a pod asked for now can serve, and lowered only if no minute until then
 /// needs it; a new one is at most 5.3 % above its target, and is not replaced at once. The count that it returns is the
 /// `held` of the next call; the proposal's value is the need.
 ///
 /// # Source
-/// [`DemandBounds::replicas`]. Measured on the public traces at equal replica-hours (1.186 of a plain HPA's), start-up 2 / 5 /
-/// 10 minutes: 0.65 / 1.30 / 2.05 % of the minutes are short by the HPA's tolerance and a count for the whole need;
-/// 0.56 / 1.15 / 1.88 % by this rule with one bound, 0.50 / 0.98 / 1.40 % with both.
+/// [`DemandBounds::replicas`]. Measured on the public traces at equal replica-hours (1.186 of a plain HPA's), start-up
+/// 2 / 5 / 10 minutes: 0.65 / 1.30 / 2.05 % of the minutes are short by the HPA's tolerance and a count for the whole
+/// need; 0.56 / 1.15 / 1.88 % by this rule with one bound, 0.50 / 0.98 / 1.40 % with both.
 ///
 /// ```
 /// use foretide_domain::Replicas;
@@ -353,11 +352,12 @@ pub fn propose(reading: &ForecastReading, held: Option<Replicas>) -> Proposal {
     proposal(reading, |predicted| predicted.against(held))
 }
 
-/// The proposal of one forecast to an autoscaler that has a rule of its own: the predicted peak, and the count that
-/// carries it at its target.
+/// The proposal of one forecast to an autoscaler that has a rule of its own, such as the child HPA in mode Metric,
+/// whose tolerance applies to the values that it reads: the predicted peak, and the count that carries it at its
+/// target.
 ///
-/// `ceil(peak / target)` as [`Replicas::for_demand`] rounds, without a tolerance and without the last count. In mode
-/// Metric the child HPA, whose tolerance applies to what it reads, is such an autoscaler.
+/// The count is `ceil(peak / target)` as [`Replicas::for_demand`] rounds, without a tolerance and without the last
+/// count.
 #[must_use]
 pub(crate) fn propose_peak(reading: &ForecastReading) -> Proposal {
     proposal(reading, Predicted::for_peak)

@@ -1,4 +1,4 @@
-//! How long until added capacity serves: set in the spec, measured from the workload's pods, or a default.
+//! Time until added capacity serves: set in the spec, measured from the workload's pods, or a default.
 //!
 //! A pod counts once, the first time that it is observed ready; a pod of the same name that was created later is
 //! another pod. A start of more than 20 minutes is not counted: such a pod more likely lost its readiness and regained
@@ -17,32 +17,33 @@ pub const DEFAULT: SignedDuration = SignedDuration::from_secs(120);
 const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
 /// The longest lead time that is measured.
 const LONGEST: SignedDuration = SignedDuration::from_mins(20);
-/// How far the clocks of a node and of the API server may be apart: readiness is noted by the one, creation by the other.
+/// Largest difference between the clock of a node, which notes readiness, and that of the API server, which notes
+/// creation.
 const SKEW: SignedDuration = SignedDuration::from_mins(1);
-/// How many of the last starts are kept.
+/// Number of starts that are kept, the last ones.
 const REMEMBERED: usize = 20;
 /// The fewest starts that give a measurement.
 const NEEDED: usize = 3;
-/// How far a measurement must be beyond the whole minute in use to change it.
+/// Distance by which a measurement must be beyond the whole minute in use to change it.
 const SLACK: SignedDuration = SignedDuration::from_secs(15);
 
 /// The lead time in use, and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeadTime {
-    /// How long.
+    /// Time until added capacity serves.
     pub span: SignedDuration,
-    /// Where it is from.
+    /// Origin of the span.
     pub origin: Origin,
 }
 
-/// Where a lead time is from.
+/// Origin of a lead time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The user set it.
+    /// Set by the user.
     Spec,
     /// The 90th percentile of the last starts of the workload's pods.
     Measured,
-    /// It is [`DEFAULT`].
+    /// [`DEFAULT`], where none is set and none was measured.
     Default,
 }
 
@@ -90,12 +91,12 @@ impl LeadTime {
     /// ```
     #[must_use]
     pub fn of(written: Option<SignedDuration>, measured: Option<SignedDuration>) -> Self {
-        let known = |span, origin| Self { span, origin };
-        let by_spec = written.map(|span| known(span, Origin::Spec));
-        let by_pods = || measured.map(|span| known(whole_minutes(span), Origin::Measured));
-        by_spec
-            .or_else(by_pods)
-            .unwrap_or(known(DEFAULT, Origin::Default))
+        let (span, origin) = match (written, measured) {
+            (Some(span), _) => (span, Origin::Spec),
+            (None, Some(span)) => (whole_minutes(span), Origin::Measured),
+            (None, None) => (DEFAULT, Origin::Default),
+        };
+        Self { span, origin }
     }
 }
 
@@ -133,14 +134,13 @@ impl LeadTimes {
     /// assert_eq!(starts.measured(), Some(SignedDuration::from_mins(2)));
     /// ```
     pub fn observe(&mut self, pods: &[Arc<Pod>]) {
-        let exists = |(name, created): &Identity| {
-            let found = pods.binary_search_by(|pod| pod.name.cmp(name)).ok();
-            found
+        // Pods that are gone never come back under the same creation time, so the set stays as small as the workload.
+        self.counted.retain(|(name, created)| {
+            pods.binary_search_by(|pod| pod.name.cmp(name))
+                .ok()
                 .and_then(|at| pods.get(at))
                 .is_some_and(|pod| pod.created == *created)
-        };
-        // Pods that are gone never come back under the same creation time, so the set stays as small as the workload.
-        self.counted.retain(exists);
+        });
         let mut starts: Vec<(Timestamp, SignedDuration)> = Vec::new();
         for pod in pods {
             let Some(since) = ready_since(pod) else {
@@ -162,8 +162,8 @@ impl LeadTimes {
     /// whole minutes; `None` before three starts were observed.
     ///
     /// # Guarantees
-    /// It changes only when the percentile is a quarter of a minute beyond the minute in use, so that a single start
-    /// does not make the forecaster start learning again.
+    /// The result changes only when the percentile is a quarter of a minute beyond the minute in use, so that a single
+    /// start does not make the forecaster start learning again.
     #[must_use]
     pub fn measured(&self) -> Option<SignedDuration> {
         self.in_use
@@ -207,10 +207,10 @@ fn ready_since(pod: &Pod) -> Option<Timestamp> {
     (!pod.deleting).then_some(ready.since)
 }
 
-/// From creation (from the start, where that is not known) to readiness.
+/// Time from creation, or from the start if creation is not known, to readiness; `None` if it is not a start-up.
 fn took(pod: &Pod, since: Timestamp) -> Option<SignedDuration> {
     let took = since.duration_since(pod.created.or(pod.started)?);
-    // A pod that became ready later than that has only become ready again.
+    // A pod that became ready after `LONGEST` has only become ready again.
     (took <= LONGEST && took >= -SKEW).then(|| took.max(SignedDuration::ZERO))
 }
 

@@ -1,7 +1,7 @@
 //! Autoscaling decisions as pure functions: numbers and ages in, decisions out.
 //!
 //! An autoscaler observes, decides and writes. This crate only decides: how many replicas a workload should have now,
-//! by its metrics, a forecast and cron windows, and how a fleet of clusters divides them. `now` is an argument. Nothing
+//! by its metrics, a forecast and cron windows, and how a fleet of clusters divides them. `now` is an argument. No code
 //! here reads a clock, a file, a network or the environment, or knows the wire types of Kubernetes; adapters translate.
 //! Every function is total: malformed input gives an error value or saturates, and never panics.
 //!
@@ -32,8 +32,8 @@
 //! | [`autoscale`] | one workload: start with [`autoscale::decide`] |
 //! | [`hpa`] | the count that the Kubernetes HPA would compute, step by step |
 //! | [`forecast`], [`demand`], [`division`], [`lead_time`] | from a predicted demand to a count |
-//! | [`cron`] | when a cron window is open |
-//! | [`workload`], [`observation`], [`pod_names`] | the inputs: a validated spec, and what was read |
+//! | [`cron`] | the times at which a cron window is open |
+//! | [`workload`], [`observation`], [`pod_names`] | the inputs: a validated spec, and an observation |
 //! | [`proposal`], [`condition`], [`mod@words`] | the outputs, for people and for status |
 //! | [`quantity`], [`remembered`] | quantities of Kubernetes; times that survive a step of the clock |
 //! | [`sim`] | a workload on a virtual clock, over a recorded history |

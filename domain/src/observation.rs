@@ -1,4 +1,4 @@
-//! What is observed of a workload at one instant: its scale, its pods, and one reading per metric.
+//! Observation of a workload at one instant: its scale, its pods, and one reading per metric.
 //!
 //! All values are milli-units (`Quantity::milli_value`), all instants are on the controller's own
 //! clock. Summing, and judging the age of samples, is left to [`hpa`](super::hpa).
@@ -14,13 +14,14 @@ use super::Replicas;
 pub struct Observation {
     /// The scale subresource.
     pub scale: Scale,
-    /// How many replicas of both counts cannot be observed, such as those in unreachable members of a fleet: their
-    /// pods are not among `pods`, and they are assumed to be needed.
+    /// Number of replicas of both counts that cannot be observed, such as those in unreachable members of a fleet:
+    /// their pods are not among `pods`, and they are assumed to be needed.
     pub unseen: Replicas,
-    /// How many more pods than are listed the workload is known to have, because a watch has not delivered them yet. They
-    /// share the load of the listed ones: they hold a count, and raise none.
+    /// Number of pods that the workload is known to have beyond the listed ones, because a watch has not delivered them
+    /// yet. They share the load of the listed ones: they hold a count, and raise none.
     pub undelivered: Replicas,
-    /// How many pods run that the workload owns, selected or not, if its kind may own others: a preview waits unselected.
+    /// Number of running pods that the workload owns, selected or not, if its kind may own pods that the selector does
+    /// not select, such as a waiting preview.
     pub owned: Replicas,
     /// The pods the scale's selector selects.
     pub pods: Vec<Arc<Pod>>,
@@ -44,7 +45,7 @@ pub struct Pod {
     pub name: Arc<str>,
     /// `status.phase`.
     pub phase: Phase,
-    /// Whether a deletion timestamp is set.
+    /// True if a deletion timestamp is set.
     pub deleting: bool,
     /// `metadata.creationTimestamp`, if known.
     pub created: Option<Timestamp>,
@@ -59,13 +60,13 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Returns true if it runs and is not being deleted.
+    /// Returns true if the pod runs and is not being deleted.
     #[must_use]
     pub fn runs(&self) -> bool {
         self.phase == Phase::Running && !self.deleting
     }
 
-    /// Returns true if no container of it runs any more, or ever will.
+    /// Returns true if no container of the pod runs any more, or ever will.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
@@ -90,9 +91,9 @@ pub enum Phase {
 /// The `Ready` condition of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// Its status.
+    /// Status of the condition.
     pub status: Status,
-    /// Its `lastTransitionTime`.
+    /// `lastTransitionTime` of the condition.
     pub since: Timestamp,
 }
 
@@ -100,11 +101,11 @@ words! {
     /// The three values a condition's status can have.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Status {
-        /// It holds.
+        /// The condition holds.
         True,
-        /// It does not hold.
+        /// The condition does not hold.
         False,
-        /// It is not known.
+        /// The state of the condition is not known.
         Unknown,
     }
 }
@@ -112,7 +113,7 @@ words! {
 /// One container that counts towards its pod's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// Its name.
+    /// Name of the container.
     pub name: Arc<str>,
     /// `resources.requests`.
     pub requests: Requests,
@@ -180,7 +181,7 @@ pub struct PodUsage {
     pub at: Timestamp,
     /// Length of the interval measured.
     pub window: SignedDuration,
-    /// Its containers.
+    /// Usage of each container.
     pub containers: Vec<ContainerUsage>,
 }
 
@@ -198,11 +199,11 @@ pub struct NamespaceUsage {
 pub struct StaleSample {
     /// Name of the pod.
     pub pod: Arc<str>,
-    /// How old it was when it was read.
+    /// Age of the sample at the time of reading.
     pub age: SignedDuration,
 }
 
-/// How old a sample may be that was measured over `window`: `max(2 * window, 90 s)`; ten minutes without a window.
+/// Greatest age of a sample that was measured over `window`: `max(2 * window, 90 s)`; ten minutes without a window.
 ///
 /// A metrics API that has stopped measuring goes on serving its last samples. A sample that is one window old when the
 /// next one is due may be late by another window. Adapters that give no window may serve values of monitoring services,
@@ -248,13 +249,13 @@ pub struct PodSample {
     pub window: SignedDuration,
 }
 
-/// Why a metric gives no number.
+/// Reason for which a metric gives no number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unavailable {
-    /// Which of the known causes.
+    /// The cause, one of a closed set.
     pub reason: Cause,
-    /// What was requested and what was returned, for people.
+    /// Explanation for people: the request and the response.
     pub message: String,
 }
 
@@ -334,7 +335,7 @@ pub(crate) mod examples {
         }
     }
 
-    /// A running pod without containers, created and started at a time, that is ready or not since then.
+    /// A running pod without containers, created at `started`; the readiness has not changed since.
     pub(crate) fn pod(name: &str, started: Timestamp, status: Status) -> Pod {
         Pod {
             name: name.into(),
@@ -351,7 +352,7 @@ pub(crate) mod examples {
         }
     }
 
-    /// Pods of a scale of so many replicas, all of which are seen, and the reading of one metric.
+    /// A scale of `scale` replicas, all of whose pods are seen, and the reading of one metric.
     pub(crate) fn observation(scale: u32, pods: Vec<Arc<Pod>>, measured: Measured) -> Observation {
         let scale = Replicas::new(scale);
         Observation {

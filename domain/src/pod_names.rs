@@ -1,11 +1,11 @@
 //! The names of a workload's pods, past ones too: a history has no owners and no labels of pods that are gone.
 //!
-//! The controllers of the kinds in [`suffix`] name pods in a known way. For any other kind the shape is learned from the
-//! pods that its selector selects now ([`PodNames`]), so that pods of others whose names begin alike do not count.
+//! The controllers of the kinds in [`suffix`] name pods in a known way. For any other kind the shape is learned from
+//! the pods that its selector selects now ([`PodNames`]), so that pods of others whose names begin alike do not count.
 
 use std::collections::BTreeSet;
 
-/// The most shapes that one workload's pods have.
+/// Number of shapes from which names no longer tell a workload's pods from those of others.
 const MOST_SHAPES: usize = 8;
 /// The characters of generated names: no vowels, and no digits that look like letters.
 ///
@@ -43,7 +43,7 @@ pub struct PodNames(BTreeSet<Vec<Segment>>);
 /// A part of a name between two hyphens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Segment {
-    /// A text.
+    /// A fixed text.
     Literal(String),
     /// Digits.
     Number,
@@ -56,8 +56,8 @@ pub enum Segment {
 // === impl PodNames ===
 
 impl PodNames {
-    /// Adds the shape of a pod's name, unless it has one of the known shapes. A shape stays known, so that the query of a
-    /// history stays the same.
+    /// Adds the shape of a pod's name, unless it has one of the known shapes. A shape stays known, so that the query of
+    /// a history stays the same.
     ///
     /// ```
     /// use foretide_domain::pod_names::{PodNames, Segment};
@@ -71,14 +71,7 @@ impl PodNames {
     /// assert!(names.shapes().eq([&shape[..]]));
     /// ```
     pub fn learn(&mut self, pod: &str) {
-        let has_shape = |shape: &Vec<Segment>| {
-            let segments = pod.split('-');
-            segments.clone().count() == shape.len()
-                && segments
-                    .zip(shape)
-                    .all(|(text, segment)| segment.matches(text))
-        };
-        if self.0.len() < MOST_SHAPES && !self.0.iter().any(has_shape) {
+        if self.0.len() < MOST_SHAPES && !self.0.iter().any(|shape| has_shape(pod, shape)) {
             self.0.insert(pod.split('-').map(Segment::of).collect());
         }
     }
@@ -90,6 +83,15 @@ impl PodNames {
             .filter(|_| self.0.len() < MOST_SHAPES)
             .map(Vec::as_slice)
     }
+}
+
+/// Returns true if the name of a pod matches a shape, segment by segment.
+fn has_shape(pod: &str, shape: &[Segment]) -> bool {
+    let segments = pod.split('-');
+    segments.clone().count() == shape.len()
+        && segments
+            .zip(shape)
+            .all(|(text, segment)| segment.matches(text))
 }
 
 // === impl Segment ===
@@ -106,17 +108,14 @@ impl Segment {
     }
 
     fn matches(&self, text: &str) -> bool {
-        let of = |length: std::ops::RangeInclusive<usize>| {
-            length.contains(&text.len())
-                && text
-                    .bytes()
-                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
-        };
+        let is_alphanumeric = text
+            .bytes()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         match self {
             Self::Literal(literal) => literal == text,
             Self::Number => !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit()),
-            Self::Suffix => of(5..=5),
-            Self::Hash => of(6..=10),
+            Self::Suffix => is_alphanumeric && text.len() == 5,
+            Self::Hash => is_alphanumeric && (6..=10).contains(&text.len()),
         }
     }
 }

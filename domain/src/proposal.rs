@@ -15,7 +15,7 @@ use super::cron::{ExpressionError, WindowError, WindowProblem};
 use super::lead_time::LeadTime;
 use super::observation::Cause;
 
-/// Where a proposal comes from.
+/// Origin of a proposal.
 ///
 /// ```
 /// use foretide_domain::proposal::Source;
@@ -50,33 +50,33 @@ impl fmt::Display for Source {
     }
 }
 
-/// What one source proposes.
+/// Proposal of one source.
 ///
 /// # Guarantees
 /// - A source that fails has no count and a reason; it never proposes zero.
 /// - `details` are those of a forecast that gave a count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
-    /// Where it comes from.
+    /// Origin of the proposal.
     pub source: Source,
     /// Identifier of the metric (`resource.cpu`) or name of the cron.
     pub name: String,
     /// The count; `None` if the source proposes nothing, which is not the same as zero.
     pub replicas: Option<Replicas>,
-    /// What the value alone asks for, if the tolerance or pods without metrics made `replicas` another count.
+    /// Count that the value alone asks for, if the tolerance or pods without metrics made `replicas` another one.
     pub asked: Option<Replicas>,
-    /// The value measured or predicted: an observed one in the form of its target (mostly per pod), that of a forecast in
+    /// The value measured or predicted: an observed one in the form of its target (mostly per pod), a forecast one in
     /// total, as the demand that the count is for.
     pub value: Option<f64>,
     /// The value to hold, in the same unit.
     pub target: Option<f64>,
     /// The unit of value and target.
     pub unit: Unit,
-    /// Why there is this proposal, or none.
+    /// Reason for the count, or for its absence.
     pub reason: Reason,
-    /// The reason for people; empty where the numbers are enough.
+    /// Explanation of the reason for people; empty where the numbers are enough.
     pub message: String,
-    /// Where a forecast comes from; only with a count.
+    /// Origin and accuracy of a forecast; only with a count.
     pub details: Option<ForecastDetails>,
     /// The query of a forecast's history, if one is asked.
     pub query: Option<Arc<str>>,
@@ -97,9 +97,9 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit of a metric by its identifier: what the resource name says about it.
+    /// The unit of a metric by the name of the resource in its identifier.
     ///
-    /// Any metric whose name says nothing is [`Unit::Plain`]: the unit of a custom metric is known to its users only.
+    /// Any other metric is [`Unit::Plain`]: the unit of a custom metric is known to its users only.
     #[must_use]
     pub fn of_metric(identifier: &str) -> Self {
         let mut parts = identifier.split('.');
@@ -130,7 +130,7 @@ impl Unit {
         }
     }
 
-    /// A value without its unit, for where another value has just named it; bytes keep theirs.
+    /// A value without its unit, for use after a value that names the unit; bytes keep theirs.
     pub(super) fn plain(self, value: f64) -> String {
         const STEPS: [(f64, &str); 4] = [
             (1_099_511_627_776.0, "TiB"),
@@ -154,10 +154,10 @@ fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Where a forecast comes from, and how accurate it has been.
+/// Origin of a forecast, and its accuracy so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForecastDetails {
-    /// The algorithm.
+    /// Name of the algorithm.
     pub method: &'static str,
     /// The quantile in use, if the algorithm forecasts one.
     pub quantile: Option<f64>,
@@ -169,14 +169,14 @@ pub struct ForecastDetails {
     pub bounds: Option<DemandBounds>,
     /// The fraction of the last three days' forecasts that were not below the demand, if it is measured.
     pub coverage: Option<f64>,
-    /// The fraction of the last day's outcomes that were learned from readings of a minute, if it is measured; the others
-    /// are values of the history, which may be smoothed.
+    /// The fraction of the last day's outcomes that were learned from readings of a minute, if it is measured; the
+    /// others are values of the history, which may be smoothed.
     pub raw: Option<f64>,
-    /// How much better those forecasts were than the last value repeated: 0 is no better, 1 is perfect.
+    /// Advantage of the last three days' forecasts over the last value repeated: 0 is no better, 1 is perfect.
     pub skill: Option<f64>,
     /// The first sample that the algorithm learned from, if it reports that.
     pub learnt_from: Option<Timestamp>,
-    /// Where the history ends.
+    /// End of the history.
     pub known_until: Timestamp,
     /// The lead time in use: how long added capacity needs before it serves.
     pub lead_time: LeadTime,
@@ -189,7 +189,8 @@ pub struct ForecastDetails {
 }
 
 words! {
-    /// Why a proposal is there or absent: a closed set, stable across versions. The order is that of the documentation.
+    /// Reason for a proposal or for its absence: a closed set, stable across versions, in the order of the
+    /// documentation.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Reason {
         // There is a proposal.

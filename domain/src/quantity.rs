@@ -1,8 +1,8 @@
 //! Kubernetes quantities: the text form of every resource amount, target and metric value.
 //!
-//! Parsing, rounding and printing agree with the API server's own type to the last digit, including
-//! what it does with more digits than it can hold. Where that type wraps around, this one saturates and
-//! sets a flag. There is no arithmetic beyond conversion.
+//! Parsing, rounding and printing agree with the API server's own type to the last digit, also for texts with more
+//! digits than it can hold. Where that type wraps around, this one saturates and sets a flag. There is no arithmetic
+//! beyond conversion.
 //!
 //! ```
 //! use foretide_domain::quantity::Quantity;
@@ -57,17 +57,17 @@ pub enum Format {
 pub struct Milli {
     /// The thousandths, rounded away from zero.
     pub value: i64,
-    /// Whether the exact value is out of range, and `value` the end of the range on its side.
+    /// True if the exact value is out of range, and `value` is the end of the range on its side.
     pub saturated: bool,
 }
 
-/// Why a text is not a quantity.
+/// Reason for which a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The text is empty.
     #[error("quantity is empty: expected a number such as 500m, 1.5Gi or 12e6")]
     Empty,
-    /// It is not a number.
+    /// The text is not a number.
     #[error("quantity {0:?} is not a number: expected one such as 500m, 1.5Gi or 12e6")]
     NotANumber(String),
     /// The number is followed by an unknown suffix.
@@ -318,8 +318,7 @@ impl<'a> Parts<'a> {
         // Any run of these letters is scanned here, as upstream does; `scale` then says whether it is a known suffix.
         let exponent = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
         let number = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
-        let is_suffix = number.bytes().all(|b| b.is_ascii_digit());
-        is_suffix.then_some(Self {
+        number.bytes().all(|b| b.is_ascii_digit()).then_some(Self {
             negative,
             whole,
             fraction,
@@ -363,9 +362,8 @@ impl<'a> Parts<'a> {
             let ends_in_thousands = self.count() >= 3 && tail.all(|c| c == '0');
             // Upstream's quick test of a text that is canonical already, which is then printed as it is.
             let repeated = exponent % 3 == 0 && !ends_in_thousands && !self.whole.starts_with('0');
-            let written = repeated.then(Box::default);
             return Quantity {
-                written,
+                written: repeated.then(Box::default),
                 ..Quantity::new(digits, exponent, format)
             };
         }
@@ -393,7 +391,7 @@ impl<'a> Parts<'a> {
         let unit = 1_i128 << shift;
         let amount = whole.saturating_mul(unit);
         if self.fraction.is_empty() && self.is_fast(shift) && i64::try_from(amount).is_ok() {
-            // As above: what is no multiple of 8 is none of 1024.
+            // Canonical already, so printed as it is: a number that is no multiple of 8 is none of 1024.
             let written = (whole & 7 != 0).then(Box::default);
             return Quantity {
                 written,
@@ -407,10 +405,10 @@ impl<'a> Parts<'a> {
             sticky |= tenths % 10 != 0;
             tenths / 10
         });
-        let truncated = whole
+        let nanos = whole
             .saturating_mul(nanos_per_unit)
-            .saturating_add(fraction);
-        let nanos = truncated.saturating_add(i128::from(sticky));
+            .saturating_add(fraction)
+            .saturating_add(i128::from(sticky));
         if nanos > i128::from(i64::MAX) * 1_000_000_000 {
             return Quantity::new(i128::from(i64::MAX), 0, Format::BinarySi);
         }
@@ -424,7 +422,7 @@ impl<'a> Parts<'a> {
         Quantity::new(nanos, NANO, format)
     }
 
-    /// Whether the API server keeps such a whole number as an integer.
+    /// Returns true if the API server keeps a whole number with this binary suffix as an integer.
     fn is_fast(&self, shift: u32) -> bool {
         // As upstream, which estimates the decimal digits of `2^shift` like this: 6 of `1Mi`.
         let magnitude = usize::try_from(shift * 3 / 10).unwrap_or(usize::MAX);
@@ -442,9 +440,10 @@ fn digits(text: &str) -> (&str, &str) {
 
 /// The number that digits spell, saturating, and whether it is exact.
 fn integer(digits: impl Iterator<Item = char>) -> (i128, bool) {
-    let mut digits = digits.map(|c| i128::from(c.to_digit(10).unwrap_or_default()));
-    let exact = digits.try_fold(0_i128, |n, digit| n.checked_mul(10)?.checked_add(digit));
-    exact.map_or((i128::MAX, false), |n| (n, true))
+    digits
+        .map(|c| i128::from(c.to_digit(10).unwrap_or_default()))
+        .try_fold(0_i128, |n, digit| n.checked_mul(10)?.checked_add(digit))
+        .map_or((i128::MAX, false), |n| (n, true))
 }
 
 fn ten_to(exponent: u32) -> Option<i128> {
@@ -460,12 +459,12 @@ fn power_of_ten(exponent: i32) -> f64 {
     const LARGE: [f64; 10] = [
         1e0, 1e32, 1e64, 1e96, 1e128, 1e160, 1e192, 1e224, 1e256, 1e288,
     ];
-    let of = |table: &[f64], at: u32| {
-        let at = usize::try_from(at).ok();
-        at.and_then(|at| table.get(at).copied())
-    };
+    fn entry(table: &[f64], index: u32) -> Option<f64> {
+        table.get(usize::try_from(index).ok()?).copied()
+    }
+
     let n = exponent.unsigned_abs();
-    match (of(&LARGE, n / 32), of(&SMALL, n % 32)) {
+    match (entry(&LARGE, n / 32), entry(&SMALL, n % 32)) {
         (Some(large), Some(small)) if exponent >= 0 => large * small,
         (Some(large), Some(small)) => 1.0 / large / small,
         _ if exponent >= 0 => f64::INFINITY,
@@ -649,7 +648,7 @@ mod tests {
             .for_each(|bytes| reads_back(bytes));
     }
 
-    /// Whatever is accepted can be printed, read again, and is the same amount.
+    /// Checks that an accepted text can be printed and read again as the same amount.
     fn reads_back(bytes: &[u8]) {
         let Ok(text) = std::str::from_utf8(bytes) else {
             return;

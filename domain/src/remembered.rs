@@ -1,7 +1,7 @@
-//! The times that a history or a ledger holds, and what becomes of them when the wall clock was changed.
+//! The times that a history or a ledger holds, and their correction after a change of the wall clock.
 //!
-//! While the controller runs it knows every step of its clock, and shifts all of them by it. After a restart it knows
-//! none: a time that is ahead can only have been noted before the clock was put back.
+//! A running controller knows every step of its clock and shifts all times by it. After a restart it knows none: a time
+//! that is ahead can only have been noted before the clock was put back.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -25,30 +25,28 @@ const AHEAD: SignedDuration = SignedDuration::from_mins(1);
 /// ```
 #[derive(Debug)]
 pub enum Remembered<'a> {
-    /// When something happened or began.
+    /// Time at which something happened or began.
     Since(&'a mut Timestamp),
-    /// When something ends.
+    /// Time at which something ends.
     Until {
-        /// When.
+        /// Time of the end.
         at: &'a mut Timestamp,
-        /// How long it lasts in all, if that is known.
+        /// Time from the beginning to the end, if it is known.
         span: Option<SignedDuration>,
     },
 }
 
 impl Remembered<'_> {
-    /// Moves it by a step of the wall clock.
-    ///
-    /// At the end of the range of [`Timestamp`] it stays there.
+    /// Moves the time by a step of the wall clock; saturates at the ends of the range of [`Timestamp`].
     pub fn shift(self, step: SignedDuration) {
         let (Self::Since(at) | Self::Until { at, .. }) = self;
         *at = at.saturating_add(step).unwrap_or(*at);
     }
 
-    /// Brings a time that is ahead of `now` back: what has begun began now at the latest, and what ends does so after
-    /// its whole span at the latest.
+    /// Brings a time that is ahead of `now` back: a beginning to now at the latest, and an end to now plus its whole
+    /// span at the latest.
     ///
-    /// An end whose span is not known stays as it is. So does every time that is at most a minute ahead, by which the
+    /// An end whose span is not known stays as it is, and so does a time that is at most a minute ahead, by which the
     /// clocks of two machines may differ.
     pub fn put_back(self, now: Timestamp) {
         let (at, latest) = match self {

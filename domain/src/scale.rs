@@ -99,9 +99,11 @@ impl Replicas {
         f64::from(self.0)
     }
 
-    /// How many replicas carry a demand of `demand / target` replicas: rounded up, except for what may be an error of
-    /// the arithmetic. All that is divided by a target uses it, except for observed metrics: they are rounded as the HPA
-    /// rounds them.
+    /// Number of replicas that carry a demand of `demand / target` replicas: rounded up, except for an excess that may
+    /// be an error of the arithmetic.
+    ///
+    /// All values that are divided by a target use it, except for observed metrics: they are rounded as the HPA rounds
+    /// them.
     ///
     /// `ceil(x - slack)`, where `slack` is 1e-8 of `x`, at least 1e-8 and at most one half; saturating at both ends;
     /// `NaN` is zero.
@@ -133,7 +135,7 @@ impl Replicas {
         Self::from_i32(x as i32)
     }
 
-    /// How far apart two counts are.
+    /// Difference of two counts, without a sign.
     ///
     /// ```
     /// use foretide_domain::Replicas;
@@ -196,7 +198,7 @@ impl ReplicaBounds {
         n.min(self.max).max(self.min)
     }
 
-    /// Whether `min <= n <= max`.
+    /// Returns true if `min <= n <= max`.
     #[must_use]
     pub fn contains(self, n: Replicas) -> bool {
         self.min <= n && n <= self.max

@@ -71,7 +71,7 @@ pub enum Requirement {
 pub struct ParseSelectorError {
     /// The requirement that cannot be parsed.
     pub requirement: String,
-    /// The text.
+    /// The whole text of the selector.
     pub selector: String,
 }
 
@@ -84,7 +84,7 @@ impl Selector {
         &self.0
     }
 
-    /// Whether an object with these labels is selected.
+    /// Returns true if an object with these labels is selected.
     ///
     /// As in Kubernetes, `!=` and `notin` also select objects without the label, and `>` and `<` none whose label is
     /// not an integer.
@@ -93,7 +93,7 @@ impl Selector {
         self.matches_by(|key| labels.get(key).map(String::as_str))
     }
 
-    /// Whether an object is selected whose labels are looked up by `label`.
+    /// Returns true if an object whose labels are looked up by `label` is selected.
     ///
     /// For labels that are not stored as [`Labels`], such as those of an object that is only borrowed.
     ///
@@ -119,12 +119,13 @@ impl FromStr for Selector {
             // As upstream: no requirement, which every object fulfills.
             return Ok(Self::default());
         }
-        let error = |part: &str| ParseSelectorError {
-            requirement: part.trim().to_owned(),
-            selector: text.to_owned(),
-        };
         split_outside_parentheses(text)
-            .map(|part| requirement(part).ok_or_else(|| error(part)))
+            .map(|part| {
+                requirement(part).ok_or_else(|| ParseSelectorError {
+                    requirement: part.trim().to_owned(),
+                    selector: text.to_owned(),
+                })
+            })
             .collect()
     }
 }
@@ -155,20 +156,25 @@ impl Requirement {
 
     fn holds<'a>(&self, label: &impl Fn(&str) -> Option<&'a str>) -> bool {
         let value = label(self.key());
-        let is_in =
-            |values: &[String]| value.is_some_and(|value| values.iter().any(|v| v == value));
-        let number = || value.and_then(|value| value.parse::<i64>().ok());
         match self {
             Self::Equal(_, wanted) => value == Some(wanted),
             Self::NotEqual(_, unwanted) => value != Some(unwanted),
-            Self::In(_, wanted) => is_in(wanted),
-            Self::NotIn(_, unwanted) => !is_in(unwanted),
+            Self::In(_, wanted) => is_among(value, wanted),
+            Self::NotIn(_, unwanted) => !is_among(value, unwanted),
             Self::Exists(_) => value.is_some(),
             Self::DoesNotExist(_) => value.is_none(),
-            Self::GreaterThan(_, bound) => number().is_some_and(|n| n > *bound),
-            Self::LessThan(_, bound) => number().is_some_and(|n| n < *bound),
+            Self::GreaterThan(_, bound) => integer(value).is_some_and(|n| n > *bound),
+            Self::LessThan(_, bound) => integer(value).is_some_and(|n| n < *bound),
         }
     }
+}
+
+fn is_among(value: Option<&str>, values: &[String]) -> bool {
+    value.is_some_and(|value| values.iter().any(|v| v == value))
+}
+
+fn integer(value: Option<&str>) -> Option<i64> {
+    value?.parse().ok()
 }
 
 /// The parts between commas that are not inside a value list.
@@ -221,14 +227,17 @@ fn requirement(part: &str) -> Option<Requirement> {
 /// A key: not empty, and with a `/` after its prefix if it has one.
 fn key(text: &str) -> Option<String> {
     let text = text.trim();
-    let is_allowed = |c: char| c == '/' || is_of_value(c);
-    (!text.is_empty() && text.chars().all(is_allowed)).then(|| text.to_owned())
+    (!text.is_empty() && text.chars().all(is_of_key)).then(|| text.to_owned())
 }
 
 /// A value, which may be empty.
 fn value(text: &str) -> Option<String> {
     let text = text.trim();
     text.chars().all(is_of_value).then(|| text.to_owned())
+}
+
+fn is_of_key(c: char) -> bool {
+    c == '/' || is_of_value(c)
 }
 
 fn is_of_value(c: char) -> bool {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::SignedDuration;
 
-/// What to do about another writer of replicas, in the order in which the count never falls.
+/// Advice about another writer of replicas, in the order in which the count never falls.
 pub const ANOTHER_WRITER: &str = "let it leave spec.replicas alone before you remove that from its manifest: kubectl apply \
     set-last-applied without it; Argo CD ignoreDifferences with RespectIgnoreDifferences=true; Flux, Helm and Karmada in \
     docs/operations.md#another-writer-of-replicas";

@@ -1,7 +1,7 @@
-//! The validated spec of one workload, and what follows from it alone: the mode in force, the sources configured.
+//! The validated spec of one workload, and the facts that follow from it alone: the mode in force, the sources
+//! configured.
 //!
-//! `api::validation` validates a spec and makes a [`Workload`] from it. What it rejected arrives here as
-//! [`SpecProblem`]s.
+//! `api::validation` validates a spec and makes a [`Workload`] from it. Rejected parts arrive here as [`SpecProblem`]s.
 
 use jiff::SignedDuration;
 
@@ -12,13 +12,13 @@ use super::{ReplicaBounds, Replicas, ScaleTarget};
 /// One workload's spec, as far as decisions read it.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What is scaled.
+    /// The object that is scaled.
     pub target: ScaleTarget,
     /// `minReplicas` and `maxReplicas`.
     pub bounds: ReplicaBounds,
-    /// Whether to act or only to report.
+    /// Choice between acting on decisions and only reporting them.
     pub strategy: Strategy,
-    /// The mode the user wrote; [`Workload::mode_in_force`] says which one applies.
+    /// The mode that the user wrote; the mode that applies is [`Workload::mode_in_force`].
     pub mode: Mode,
     /// The count to hold under [`Strategy::Preview`], before clamping to the bounds.
     pub specific_replicas: Option<Replicas>,
@@ -34,7 +34,7 @@ pub struct Workload {
     pub problems: Vec<SpecProblem>,
 }
 
-/// Whether decisions are carried out.
+/// Choice between acting on decisions and only reporting them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// Decide and act.
@@ -44,7 +44,7 @@ pub enum Strategy {
     Preview,
 }
 
-/// What writes the scale.
+/// Writer of the scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// A child `HorizontalPodAutoscaler`, whose bounds Foretide sets.
@@ -65,18 +65,18 @@ pub struct Prediction {
     pub algorithm: String,
 }
 
-/// A part of the spec that is left out, and why.
+/// A part of the spec that is left out, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecProblem {
-    /// Which part.
+    /// The part that is left out.
     pub part: SpecPart,
-    /// Why it is left out, as one word.
+    /// Reason for leaving the part out, as one word.
     pub reason: super::proposal::Reason,
-    /// What was expected, what was found and what to do, for people.
+    /// Explanation for people: expected value, actual value, and remedy.
     pub message: String,
 }
 
-/// Which part of a spec a [`SpecProblem`] is about.
+/// Part of a spec that a [`SpecProblem`] is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecPart {
     /// The cron of this name.
@@ -88,8 +88,9 @@ pub enum SpecPart {
 impl Workload {
     /// The mode that applies: Direct where a child autoscaler cannot express the spec.
     ///
-    /// That is with `minReplicas: 0`, which an HPA has only since Kubernetes 1.37 and with an Object or External
-    /// metric, and without metrics, where it would default to cpu at 80 %. In Metric mode crons are a metric too.
+    /// A child cannot express `minReplicas: 0`, which an HPA has only since Kubernetes 1.37 and with an Object or
+    /// External metric, and a spec without metrics, where it would default to cpu at 80 %. In Metric mode crons are a
+    /// metric too.
     ///
     /// ```
     /// use foretide_domain::workload::{Mode, Strategy, Workload};
@@ -128,22 +129,21 @@ impl Workload {
         }
     }
 
-    /// Whether a child autoscaler writes the scale.
-    ///
-    /// Never under [`Strategy::Preview`], which writes no autoscaler.
+    /// Returns true if a child autoscaler writes the scale; false under [`Strategy::Preview`], which writes no
+    /// autoscaler.
     #[must_use]
     pub fn has_child(&self) -> bool {
         let by_child = matches!(self.mode_in_force(), Mode::Delegated | Mode::Metric);
         self.strategy == Strategy::Auto && by_child
     }
 
-    /// Whether crons are configured, usable or not.
+    /// Returns true if crons are configured, usable or not.
     #[must_use]
     pub fn has_crons(&self) -> bool {
         !self.windows.is_empty() || self.cron_problems().next().is_some()
     }
 
-    /// Whether forecasts or cron windows are configured at all, usable or not.
+    /// Returns true if forecasts or cron windows are configured, usable or not.
     #[must_use]
     pub(crate) fn has_floor_sources(&self) -> bool {
         self.prediction.is_some() || self.has_crons()
@@ -161,7 +161,7 @@ impl Workload {
 
     /// The HPA that the spec describes, with other bounds.
     ///
-    /// `bounds` are those of the part that decides: of the spec, or of one member of a fleet.
+    /// `bounds` belong to the part that decides: the spec, or one member of a fleet.
     #[must_use]
     pub fn hpa(&self, bounds: ReplicaBounds) -> Hpa<'_> {
         Hpa {

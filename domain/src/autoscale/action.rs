@@ -19,7 +19,7 @@ use crate::{ReplicaBounds, Replicas};
 pub enum Action {
     /// Write nothing.
     Hold {
-        /// Why.
+        /// Reason for writing nothing.
         reason: HoldReason,
     },
     /// Write the scale subresource; Foretide is its only writer.
@@ -31,9 +31,9 @@ pub enum Action {
     },
     /// Create the child HPA or update its bounds.
     Child {
-        /// Its `minReplicas`.
+        /// `minReplicas` of the child HPA.
         min: Replicas,
-        /// Its `maxReplicas`.
+        /// `maxReplicas` of the child HPA.
         max: Replicas,
     },
     /// Write the scale of a previewed workload: `specificReplicas`, within the bounds.
@@ -46,7 +46,7 @@ pub enum Action {
 // === impl Action ===
 
 impl Action {
-    /// Returns true if it sets the count to zero.
+    /// Returns true if the action sets the count to zero.
     #[must_use]
     pub fn scales_to_zero(self) -> bool {
         matches!(self, Self::Scale { to, .. } | Self::Pin { to } if to == Replicas::ZERO)
@@ -54,7 +54,7 @@ impl Action {
 }
 
 words! {
-    /// Why nothing is written.
+    /// Reason for writing nothing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum HoldReason {
         /// The count is already the desired one.
@@ -65,9 +65,9 @@ words! {
         Pinned,
         /// `maxReplicas` is below `minReplicas`.
         InvalidBounds,
-        /// Mode Direct: another writer keeps changing the count, and ours was written less than a minute ago.
+        /// Mode Direct: another writer keeps changing the count, and Foretide wrote its own less than a minute ago.
         ExternalWriter,
-        /// Mode Direct: it is not stored yet that zero will be ours.
+        /// Mode Direct: the status does not say yet that a count of zero is to be set by Foretide.
         ZeroNotStored,
     }
 }

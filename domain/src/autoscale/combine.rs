@@ -1,4 +1,4 @@
-//! The two lanes combined into one count, and what overrides both: a pause, a hold, the bounds.
+//! The two lanes combined into one count, and the rules that override both: a pause, a hold, the bounds.
 
 use std::cmp::Ordering;
 
@@ -12,15 +12,15 @@ use crate::hpa::{ConditionReason, Reconciliation, Verdict};
 /// One count from the two lanes, stage by stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Combined {
-    /// After the stabilization windows.
+    /// The count after the stabilization windows.
     pub(super) stabilized: Replicas,
-    /// After the scaling policies.
+    /// The count after the scaling policies.
     pub(super) limited: Replicas,
     /// The result.
     pub(super) desired: Replicas,
-    /// What changed it last.
+    /// The limit that changed the count last.
     pub(super) limit: Option<Limit>,
-    /// Whether the floor lane gave it.
+    /// True if the result comes from the floor lane.
     pub(super) from_floor: bool,
 }
 
@@ -36,8 +36,8 @@ impl Combined {
         }
     }
 
-    /// What made the result differ from the largest proposal; a limit that changed nothing is none. Without a proposal
-    /// the limit says why the count stays.
+    /// The limit that made the result differ from the largest proposal; without a proposal, the reason why the count
+    /// stays. A limit that changed nothing is left out, unless it is a pause or invalid bounds.
     pub(super) fn limit_after(&self, largest: Option<Replicas>) -> Option<Limit> {
         let steps = [self.stabilized, self.limited, self.desired];
         let is_same = largest.is_some_and(|largest| steps.iter().all(|step| *step == largest));
@@ -68,7 +68,7 @@ impl Context<'_> {
         };
         // A count above `maxReplicas` is lowered all the same.
         let lowers = combined.desired < current && current <= self.bounds().max;
-        // In mode Metric nothing of ours would keep the child from scaling down.
+        // In mode Metric a hold would not keep the child from scaling down.
         if lowers && history.holds(self.now) && !self.publishes() {
             Combined {
                 desired: current,
@@ -150,7 +150,7 @@ impl Context<'_> {
         }
     }
 
-    /// Only cron windows are configured, and none is open: the count stays where it is, within the bounds.
+    /// The result while only cron windows are configured and none is open: the current count, within the bounds.
     fn without_proposals(&self) -> Combined {
         let current = self.current();
         let desired = self.bounds().clamp(current);
@@ -200,7 +200,7 @@ fn limited_by(observed: &Reconciliation) -> Option<Limit> {
     }
 }
 
-/// Which limit changed `before` to `after`, if they differ.
+/// The limit that changed `before` to `after`, if they differ.
 fn by_comparing(after: Replicas, before: Replicas, raised: Limit, lowered: Limit) -> Option<Limit> {
     match after.cmp(&before) {
         Ordering::Greater => Some(raised),

@@ -28,14 +28,14 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
         let reason = Limit::InvalidBounds.as_str();
         return Condition::new(kind, Status::False, reason, decision.message());
     }
-    let broken = workload
+    let broken: Vec<_> = workload
         .problems
         .iter()
         .filter_map(|problem| match &problem.part {
             SpecPart::Field(path) => Some((problem.reason, format!("{path}: {}", problem.message))),
             SpecPart::Cron(_) => None,
-        });
-    let broken: Vec<_> = broken.collect();
+        })
+        .collect();
     match (broken.first(), workload.strategy) {
         (Some((reason, _)), _) => Condition::new(
             kind,
@@ -52,18 +52,18 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
 
 fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
     workload.prediction.as_ref()?;
-    let forecasts = decision
+    let forecasts: Vec<_> = decision
         .proposals
         .iter()
-        .filter(|p| p.source == Source::Forecast);
-    let forecasts: Vec<_> = forecasts.collect();
-    // A metric that no forecast can be made of is no failure beside one that can.
-    let of_load = |p: &&&Proposal| p.reason != Reason::NotDivided;
-    let has_load = forecasts.iter().any(|p| of_load(&p));
-    let absent = forecasts
+        .filter(|p| p.source == Source::Forecast)
+        .collect();
+    // A metric that cannot be forecast is no failure if another one can.
+    let has_load = forecasts.iter().any(|p| p.reason != Reason::NotDivided);
+    let absent: Vec<_> = forecasts
         .iter()
-        .filter(|p| p.replicas.is_none() && (!has_load || of_load(p)));
-    let absent: Vec<_> = absent.copied().collect();
+        .filter(|p| p.replicas.is_none() && (!has_load || p.reason != Reason::NotDivided))
+        .copied()
+        .collect();
     let (status, reason, message) = match absent.first() {
         Some(first) if absent.iter().all(|p| p.reason == Reason::Pending) => {
             // Not a failure: the forecaster has not had its turn yet.
@@ -77,8 +77,10 @@ fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
         ),
         None => {
             let mut remarks = forecasts.iter().filter_map(|p| p.details.as_ref()?.remark);
-            let remarked = forecasts.iter().filter(|p| !p.message.is_empty());
-            let notes = remarked.map(|p| format!("; {}: {}", p.name, p.message));
+            let notes = forecasts
+                .iter()
+                .filter(|p| !p.message.is_empty())
+                .map(|p| format!("; {}: {}", p.name, p.message));
             (
                 Status::True,
                 remarks.next().unwrap_or(Reason::ForecastReady),
@@ -98,14 +100,16 @@ fn cron(workload: &Workload, decision: &Decision) -> Option<Condition> {
     if workload.windows.is_empty() && workload.cron_problems().next().is_none() {
         return None;
     }
-    let crons = decision
+    let crons: Vec<_> = decision
         .proposals
         .iter()
-        .filter(|p| p.source == Source::Cron);
-    let is_broken =
-        |p: &&&Proposal| !matches!(p.reason, Reason::WindowActive | Reason::NoActiveWindow);
-    let crons: Vec<_> = crons.collect();
-    let broken: Vec<_> = crons.iter().filter(is_broken).copied().collect();
+        .filter(|p| p.source == Source::Cron)
+        .collect();
+    let broken: Vec<_> = crons
+        .iter()
+        .filter(|p| !matches!(p.reason, Reason::WindowActive | Reason::NoActiveWindow))
+        .copied()
+        .collect();
     let active: Vec<_> = crons
         .iter()
         .filter(|p| p.replicas.is_some())
@@ -142,7 +146,7 @@ fn able_to_scale(decision: &Decision) -> Condition {
         ) => limit.as_str(),
         _ => "ReadyForNewScale",
     };
-    // Never false here: that the scale cannot be read or written is reported by the controller.
+    // Never false here: the controller reports a scale that cannot be read or written.
     Condition::new(
         ConditionKind::AbleToScale,
         Status::True,
@@ -161,8 +165,9 @@ fn scaling_active(decision: &Decision) -> Condition {
             Condition::new(kind, Status::False, reason, decision.message())
         }
         (Some(own), _) => {
-            let absent = decision.proposals.iter();
-            let absent: Vec<_> = absent
+            let absent: Vec<_> = decision
+                .proposals
+                .iter()
                 .filter(|p| p.source == Source::Observed && p.replicas.is_none())
                 .collect();
             let status = match own {
@@ -209,11 +214,14 @@ fn scaling_limited(decision: &Decision) -> Condition {
 
 /// `name: message` of each proposal without a count.
 fn reasons(absent: &[&Proposal]) -> String {
-    let each = absent.iter().map(|p| match p.message.as_str() {
-        "" => format!("{}: {}", p.name, p.reason),
-        message => format!("{}: {message}", p.name),
-    });
-    each.collect::<Vec<_>>().join("; ")
+    absent
+        .iter()
+        .map(|p| match p.message.as_str() {
+            "" => format!("{}: {}", p.name, p.reason),
+            message => format!("{}: {message}", p.name),
+        })
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 fn join<'a>(texts: impl Iterator<Item = &'a str>) -> String {

@@ -8,7 +8,7 @@ use crate::hpa::{Behavior, Settings};
 use crate::workload::{Mode, Workload};
 use crate::{Observation, ReplicaBounds, Replicas};
 
-/// What a decision reads besides the spec, the settings and the history.
+/// Inputs of a decision apart from the spec, the settings and the history.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     /// Scale, pods, and one reading per metric of the workload, in the same order.
@@ -17,22 +17,23 @@ pub struct Inputs {
     pub forecasts: Vec<ForecastReading>,
     /// The child HPA in the cluster, if there is one.
     pub child: Option<Child>,
-    /// This workload's part of a floor that was decided for a whole fleet, if it belongs to one. It has passed the
-    /// fleet's windows and policies, so none is applied to it here.
+    /// Part of a fleet's floor that falls to this workload, if it belongs to a fleet. The floor has passed the windows
+    /// and policies of the fleet, so none is applied to it here.
     pub share: Option<Replicas>,
 }
 
 /// The child HPA as read from the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// Its `minReplicas`.
+    /// `minReplicas` of the child.
     pub min: Replicas,
-    /// Its `maxReplicas`.
+    /// `maxReplicas` of the child.
     pub max: Replicas,
-    /// Its `desiredReplicas`, if it has a status: what it scaled to. A user may have changed the scale since.
+    /// `desiredReplicas` of the child, if it has a status: the count that it scaled to. A user may have changed the
+    /// scale since.
     pub desired: Option<Replicas>,
-    /// Its `lastScaleTime`. The API truncates it to seconds; the caller adds the most that can be missing, so that a
-    /// change never looks older than it is.
+    /// `lastScaleTime` of the child. The API truncates it to seconds; the caller adds the most that can be missing, so
+    /// that a change never looks older than it is.
     pub last_scale: Option<Timestamp>,
 }
 
@@ -58,22 +59,22 @@ impl<'a> Context<'a> {
         self.workload.behavior.as_ref()
     }
 
-    /// Whether `maxReplicas` is below `minReplicas`.
+    /// Returns true if `maxReplicas` is below `minReplicas`.
     pub(super) fn crossed(&self) -> bool {
         self.bounds().max < self.bounds().min
     }
 
-    /// Whether a child HPA writes the scale.
+    /// Returns true if a child HPA writes the scale.
     pub(super) fn delegates(&self) -> bool {
         self.workload.has_child()
     }
 
-    /// Whether forecasts and cron windows are metrics of the HPA, instead of a floor.
+    /// Returns true if forecasts and cron windows are metrics of the HPA, instead of a floor.
     pub(super) fn publishes(&self) -> bool {
         self.workload.mode_in_force() == Mode::Metric
     }
 
-    /// Whether a user scaled the workload to zero, which pauses autoscaling.
+    /// Returns true if a user scaled the workload to zero, which pauses autoscaling.
     pub(super) fn paused(&self, history: &History) -> bool {
         let hpa = self.workload.hpa(self.bounds());
         self.current() == Replicas::ZERO

@@ -12,16 +12,16 @@ use crate::hpa::Reconciliation;
 use crate::proposal::{Proposal, Source};
 use crate::{ReplicaBounds, Replicas};
 
-/// What was decided, and why.
+/// Result of a decision, and the reasons for it.
 ///
 /// The fields `maximum`, `stabilized`, `limited` and `desired` are the count after each step, so that a difference
 /// between two of them shows which step changed it. Status, events, metrics and the command line are made from this
 /// value alone.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// When it was made.
+    /// Time of the decision.
     pub at: Timestamp,
-    /// The count then.
+    /// The count at the time of the decision.
     pub current: Replicas,
     /// The proposals of all sources: observed, forecast, cron.
     pub proposals: Vec<Proposal>,
@@ -29,28 +29,29 @@ pub struct Decision {
     pub winner: Option<Winner>,
     /// The largest proposal.
     pub maximum: Option<Replicas>,
-    /// After the stabilization windows of both lanes.
+    /// The count after the stabilization windows of both lanes.
     pub stabilized: Replicas,
-    /// After the scaling policies of both lanes.
+    /// The count after the scaling policies of both lanes.
     pub limited: Replicas,
-    /// After bounds, pause and hold: the result. In mode Metric this is the count that the child HPA comes to.
+    /// The count after bounds, pause and hold: the result. In mode Metric this is the count that the child HPA comes
+    /// to.
     pub desired: Replicas,
     /// The floor lane's result; absent if forecast and cron propose nothing and nothing is held, and in mode Metric.
     pub floor: Option<Replicas>,
-    /// What made the result differ from the largest proposal, if anything did: the last such step.
+    /// The last limit that made the result differ from the largest proposal, if any did.
     pub limit: Option<Limit>,
-    /// When that limit ends, if it is a window or a hold.
+    /// End of `limit`, if it is a window or a hold.
     pub limit_until: Option<Timestamp>,
-    /// The metrics that the child HPA reads besides those of the spec, in mode Metric.
+    /// The metrics that the child HPA reads in addition to those of the spec, in mode Metric.
     pub published: Vec<PublishedMetric>,
-    /// Whether totals over time count more pods than the scale asks for, as during a rolling update and shortly after.
+    /// True if totals over time count more pods than the scale asks for, as during a rolling update and shortly after.
     pub surplus: bool,
     /// The cron windows.
     pub windows: Vec<DecidedWindow>,
     /// `Ready`, `PredictionReady`, `CronReady`, `AbleToScale`, `ScalingActive`, `ScalingLimited`; with
     /// a child HPA the last three are replaced by its own.
     pub conditions: Vec<Condition>,
-    /// What to do.
+    /// The action to take.
     pub action: Action,
     /// The observed lane; absent without metrics.
     pub observed: Option<Reconciliation>,
@@ -58,7 +59,7 @@ pub struct Decision {
     pub floor_lane: Floor,
     /// The count that the child HPA is expected to reach from this reading, under the bounds it has.
     pub child_desired: Option<Replicas>,
-    /// The bounds it was made under.
+    /// The bounds of the workload at the time of the decision.
     pub bounds: ReplicaBounds,
     /// The prediction window, if forecasts are configured.
     pub prediction_window: Option<SignedDuration>,
@@ -70,21 +71,24 @@ impl Decision {
     /// `None` if the source is not configured, or none of its proposals has a count.
     #[must_use]
     pub fn largest(&self, source: Source) -> Option<Replicas> {
-        let of_source = self.proposals.iter().filter(|p| p.source == source);
-        of_source.filter_map(|proposal| proposal.replicas).max()
+        self.proposals
+            .iter()
+            .filter(|proposal| proposal.source == source)
+            .filter_map(|proposal| proposal.replicas)
+            .max()
     }
 }
 
 /// The source of the largest proposal, which is why the count is not lower.
 ///
-/// Of equal proposals it is one of the source that won last, which asked for the count first; then one whose value asks
-/// for this count, before one whose value asks for less and is only held at it ([`Proposal::asked`]); else the first in
-/// the order of the sources.
+/// Among equal proposals, the winner is one of the source that won last, which asked for the count first; then one
+/// whose value asks for this count, before one whose value asks for less and is only held at it ([`Proposal::asked`]);
+/// else the first in the order of the sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Winner {
     /// The source.
     pub source: Source,
-    /// The metric or cron.
+    /// Name of the metric or the cron.
     pub name: String,
 }
 
@@ -95,7 +99,7 @@ pub struct DecidedWindow {
     pub name: String,
     /// The zone that its times are written in.
     pub zone: Zone,
-    /// Whether it is open, and until when.
+    /// State of the window, and the time of its next change.
     pub state: WindowState,
 }
 
@@ -106,17 +110,17 @@ words! {
     /// The type of a condition.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum ConditionKind {
-        /// Whether the spec can be acted on as it is.
+        /// True if the spec can be acted on as it is.
         Ready,
-        /// Whether every forecast is available. Absent without `prediction`.
+        /// True if every forecast is available. Absent without `prediction`.
         PredictionReady,
-        /// Whether every cron can be used. Absent without `crons`.
+        /// True if every cron can be used. Absent without `crons`.
         CronReady,
-        /// Whether the count can be changed now.
+        /// True if the count can be changed now.
         AbleToScale,
-        /// Whether a count could be computed.
+        /// True if a count could be computed.
         ScalingActive,
-        /// Whether a bound or a policy changed the count.
+        /// True if a bound or a policy changed the count.
         ScalingLimited,
     }
 }

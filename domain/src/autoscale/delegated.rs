@@ -14,18 +14,18 @@ use super::history::History;
 use crate::hpa::{self, Log, Reconciliation, normalize};
 use crate::{ReplicaBounds, Replicas};
 
-/// How long after this decision the child HPA may reconcile next: the default of
+/// Longest time from a decision to the next reconciliation of the child HPA: the default of
 /// `--horizontal-pod-autoscaler-sync-period`.
 pub(super) const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
 
-/// What the child HPA gets, and what it is expected to do.
+/// Bounds for the child HPA, and the counts that it is expected to reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChildDecision {
-    /// Its next bounds.
+    /// Next bounds of the child.
     pub(super) bounds: ReplicaBounds,
-    /// The count it is expected to reach under its present bounds.
+    /// Count that the child is expected to reach under its present bounds.
     pub(super) expected: Option<Replicas>,
-    /// The count it is left to reach by itself, if that is above the current one.
+    /// Count that the child is left to reach by itself, if that is above the current one.
     pub(super) pending: Option<Replicas>,
 }
 
@@ -36,8 +36,8 @@ impl Context<'_> {
     ///
     /// - `lowest = max(minReplicas, min(floor, current))`, if the child reaches `desired` by itself with it. During a
     ///   hold `lowest` is the current count within the bounds, because what the child has read is unknown too.
-    /// - Else `desired`. So too for a child that was left to reach a count and did not move for a whole sync period: it
-    ///   has read other values than this decision.
+    /// - Else `desired`. The same holds for a child that was left to reach a count and did not move for a whole sync
+    ///   period: it has read other values than this decision.
     ///
     /// Then, which minimum it gets:
     ///
@@ -65,11 +65,12 @@ impl Context<'_> {
             };
         };
         let mirror = history.log.mirror();
-        let expect = |min, max| self.expect_child(ReplicaBounds { min, max }, observed, &mirror);
         let child = self.inputs.child;
-        let expected = child.and_then(|child| expect(child.min, child.max));
+        let expected = child.and_then(|Child { min, max, .. }| {
+            self.expect_child(ReplicaBounds { min, max }, observed, &mirror)
+        });
         if self.publishes() {
-            // It reads what a floor would be made from, so its minimum is the user's.
+            // The child reads the sources of a floor as metrics, so its minimum is the user's.
             return ChildDecision {
                 bounds,
                 expected,
@@ -81,7 +82,9 @@ impl Context<'_> {
         } else {
             bounds.min.max(floor.floor.min(self.current()))
         };
-        let can_reach = expect(lowest, bounds.max).is_some_and(|count| count >= combined.desired);
+        let with_lowest = ReplicaBounds::new(lowest, bounds.max);
+        let reached = self.expect_child(with_lowest, observed, &mirror);
+        let can_reach = reached.is_some_and(|count| count >= combined.desired);
         let needed = if can_reach && !history.child_is_stuck(SYNC_PERIOD, self.now) {
             lowest
         } else {
@@ -98,10 +101,7 @@ impl Context<'_> {
             }
         });
         ChildDecision {
-            bounds: ReplicaBounds {
-                min,
-                max: bounds.max,
-            },
+            bounds: ReplicaBounds::new(min, bounds.max),
             expected,
             pending: (can_reach && combined.desired > self.current()).then_some(combined.desired),
         }
@@ -123,7 +123,7 @@ impl Context<'_> {
             // Outside its bounds an HPA moves to the bound without reading metrics.
             return Some(bounds.clamp(current));
         }
-        // The observed lane was not computed then, so there is nothing to expect from the child.
+        // Outside the user's bounds the observed lane was not computed, so there is nothing to expect from the child.
         if !self.bounds().contains(current) {
             return None;
         }

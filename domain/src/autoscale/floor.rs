@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Only an explicit `behavior.scaleUp` delays a floor; the API's defaults never do. Scale-down policies are
-//! applied elsewhere: by the observed lane, or by `combine` for a workload without metrics.
+//! applied by the observed lane, or by `combine` for a workload without metrics.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -21,15 +21,15 @@ use crate::{ReplicaBounds, Replicas};
 pub struct Floor {
     /// The largest proposal of forecast and cron now; `None` if there is none.
     pub raw: Option<Replicas>,
-    /// After the stabilization windows; `None` if nothing was proposed within them.
+    /// The value after the stabilization windows; `None` if nothing was proposed within them.
     pub held: Option<Replicas>,
-    /// After explicit scale-up policies.
+    /// The value after explicit scale-up policies.
     pub limited: Option<Replicas>,
-    /// After the bounds; without any proposal, the minimum.
+    /// The value after the bounds; without any proposal, the minimum.
     pub floor: Replicas,
 }
 
-/// What the floor is computed with, besides the proposals.
+/// Inputs of the computation of a floor, apart from the proposals.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FloorContext<'a> {
     /// The user's bounds.
@@ -40,8 +40,7 @@ pub(super) struct FloorContext<'a> {
     pub(super) windows: StabilizationWindows,
     /// The count now.
     pub(super) current: Replicas,
-    /// How much later the floor may be acted on: past scale-downs that leave their policy period by
-    /// then do not count.
+    /// Delay until the floor may be acted on: past scale-downs that leave their policy period by then do not count.
     pub(super) slack: SignedDuration,
 }
 
@@ -60,22 +59,35 @@ impl FloorContext<'_> {
     }
 
     fn held(&self, raw: Option<Replicas>, history: &History, now: Timestamp) -> Option<Replicas> {
-        let within = |window| {
-            let past = history.floors.iter();
-            past.filter(move |f| self.windows.reaches(window, f.at, now))
-                .map(|f| f.raw)
-        };
         let proposed = raw.unwrap_or_default();
-        let down = within(self.windows.down).fold(proposed, Replicas::max);
+        let down = self
+            .past(self.windows.down, history, now)
+            .fold(proposed, Replicas::max);
         if raw.is_none() && down == Replicas::ZERO {
             return None;
         }
         if self.behavior.is_none() {
             return Some(down);
         }
-        let up = within(self.windows.up).fold(proposed, Replicas::min);
+        let up = self
+            .past(self.windows.up, history, now)
+            .fold(proposed, Replicas::min);
         // The scale-up window delays a rise; it never takes away replicas that are there.
         Some(down.min(up.max(self.current)))
+    }
+
+    /// The raw values of a history within a window.
+    fn past(
+        &self,
+        window: SignedDuration,
+        history: &History,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Replicas> {
+        history
+            .floors
+            .iter()
+            .filter(move |floor| self.windows.reaches(window, floor.at, now))
+            .map(|floor| floor.raw)
     }
 
     fn limited(&self, held: Replicas, log: &Log, now: Timestamp) -> Replicas {
@@ -100,7 +112,7 @@ impl FloorContext<'_> {
     }
 }
 
-/// Whether the user limits how fast to scale up.
+/// Returns true if the user limits the speed of scale-ups.
 fn limits_scale_up(behavior: &Behavior) -> bool {
     let rules = behavior.rules(Direction::Up);
     rules.policies.is_some() || rules.select == Some(PolicySelect::Disabled)

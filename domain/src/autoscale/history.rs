@@ -1,4 +1,4 @@
-//! What one decision leaves for the next: readings, floors, applied changes, the child HPA's state.
+//! The state that one decision leaves for the next: readings, floors, applied changes, the child HPA's state.
 //!
 //! A [`History`] is a value that goes into a decision and comes out of it. Storing it is left to the
 //! caller: every field is plain data, so a history restored from a status gives the same decisions.
@@ -26,16 +26,16 @@ pub struct History {
     pub log: Log,
     /// The floor lane's raw values, oldest first.
     pub floors: Vec<RawFloor>,
-    /// The last proposal of each forecast, by metric: the count that stays or is replaced. Forgotten when there is none,
-    /// unless its first forecast is still being computed.
+    /// The last proposal of each forecast, by metric: the count that stays or is replaced. Forgotten when there is
+    /// none, unless its first forecast is still being computed.
     pub forecast_held: BTreeMap<String, Replicas>,
-    /// Whether the total of each metric that is forecast divides among pods.
+    /// Division of the total among pods, for each metric that is forecast.
     pub division: BTreeMap<String, Division>,
-    /// When more pods than the scale asks for were seen, as long as totals over time still count them.
+    /// The surplus of pods that was seen last, as long as totals over time still count it.
     pub surplus: Option<Surplus>,
     /// The source of the last winner, which wins again where proposals are equal.
     pub winner: Option<Source>,
-    /// Until when nothing is scaled down because history was lost.
+    /// End of the hold during which nothing is scaled down because history was lost.
     pub hold_until: Option<Timestamp>,
     /// The child HPA at the last decision: a newer `lastScaleTime` means that it scaled since.
     pub child: Option<ChildState>,
@@ -53,27 +53,27 @@ pub struct RawFloor {
 /// The scale and the child HPA at the last decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildState {
-    /// The count then.
+    /// The count at the last decision.
     pub current: Replicas,
-    /// The child's `lastScaleTime` then.
+    /// The child's `lastScaleTime` at the last decision.
     pub last_scale: Option<Timestamp>,
     /// The scale-up that was left to the child, if any.
     pub pending: Option<PendingScaleUp>,
-    /// The count before, if it changed without a later `lastScaleTime`: the child writes its status after the scale.
+    /// The earlier count, if it changed without a later `lastScaleTime`: the child writes its status after the scale.
     pub moved_from: Option<Replicas>,
 }
 
 /// A scale-up that the child HPA is expected to make by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingScaleUp {
-    /// The count.
+    /// The count that the child is expected to reach.
     pub replicas: Replicas,
-    /// Since when the child could have made it.
+    /// Time from which the child could have made the change.
     pub since: Timestamp,
 }
 
 impl History {
-    /// The same history after the wall clock was stepped by `step`: everything in it is as long ago as before.
+    /// The same history after the wall clock was stepped by `step`: all ages in it stay the same.
     ///
     /// The child's `lastScaleTime` stays, because the clock of another machine shows it: it is compared only with later
     /// ones of the same clock.
@@ -84,7 +84,7 @@ impl History {
     }
 
     /// The same history, if the clock was put back while no controller ran: times ahead of `now` become `now`, so that
-    /// what they forbid ends after its own window and not after the step too.
+    /// their effects end after their own windows and do not last for the step too.
     #[must_use]
     pub(super) fn put_back(
         mut self,
@@ -101,7 +101,7 @@ impl History {
         self
     }
 
-    /// Changes every time of our own clock. Each field is named, so that a new one cannot be forgotten.
+    /// Applies `change` to every time of our own clock. Each field is named, so that a new one cannot be forgotten.
     fn for_each_time(&mut self, change: impl Fn(Remembered<'_>)) {
         let Self {
             log:
@@ -146,7 +146,7 @@ impl History {
             change(Remembered::Since(last));
         }
         if let Some(at) = hold_until {
-            // Its span follows from the behavior, which `put_back` knows.
+            // The span of a hold follows from the behavior, which `put_back` knows.
             change(Remembered::Until { at, span: None });
         }
         if let Some(ChildState {
@@ -186,7 +186,7 @@ impl History {
         }
     }
 
-    /// Whether lost history forbids a scale-down at `now`.
+    /// Returns true if lost history forbids a scale-down at `now`.
     #[must_use]
     pub fn holds(&self, now: Timestamp) -> bool {
         self.hold_until.is_some_and(|until| now < until)
@@ -242,21 +242,24 @@ impl History {
         scaled_to: Option<Replicas>,
     ) -> Self {
         let before = self.child;
-        // Any change of the count ends a pending scale-up.
-        let still = before.filter(|before| before.current == now.current);
-        let pending = still.and_then(|before| before.pending);
-        let changed = before.filter(|before| before.current != now.current);
         self.child = Some(ChildState {
-            pending,
-            moved_from: changed.map(|before| before.current),
+            // Any change of the count ends a pending scale-up.
+            pending: before
+                .filter(|before| before.current == now.current)
+                .and_then(|before| before.pending),
+            moved_from: before
+                .map(|before| before.current)
+                .filter(|count| *count != now.current),
             ..now
         });
         match (before, now.last_scale) {
             (Some(before), Some(at)) if before.last_scale.is_none_or(|last| at > last) => {
                 let to = scaled_to.unwrap_or(now.current);
                 // The count may have moved a sync before the status of the child told of it.
-                let seen_before = before.moved_from.filter(|_| before.current == to);
-                let from = seen_before.unwrap_or(before.current);
+                let from = before
+                    .moved_from
+                    .filter(|_| before.current == to)
+                    .unwrap_or(before.current);
                 let mut history = self.applied(behavior, from, to, at);
                 // A child never scales to zero, since its minimum is at least 1: a user did, which is a pause.
                 history.log.scaled_to_zero = false;
@@ -266,14 +269,13 @@ impl History {
         }
     }
 
-    /// Whether a scale-up was left to the child and the count did not move for `period`: the child has
-    /// read lower values than expected.
+    /// Returns true if a scale-up was left to the child and the count did not move for `period`: the child has read
+    /// lower values than expected.
     pub(super) fn child_is_stuck(&self, period: SignedDuration, now: Timestamp) -> bool {
         self.child.is_some_and(|last| {
-            let higher = last
-                .pending
-                .filter(|pending| pending.replicas > last.current);
-            higher.is_some_and(|pending| now.duration_since(pending.since) >= period)
+            last.pending.is_some_and(|pending| {
+                pending.replicas > last.current && now.duration_since(pending.since) >= period
+            })
         })
     }
 
@@ -379,7 +381,7 @@ mod tests {
         }
     }
 
-    /// A history in which everything has a time: `time`, and the end of a hold.
+    /// A history in which all times are `time`, with a hold until `hold_until`.
     fn noted(time: Timestamp, hold_until: Timestamp) -> History {
         let event = ScaleEvent {
             at: time,

@@ -1,22 +1,23 @@
-//! What can change a count between the largest proposal and the result.
+//! Limits that can change a count between the largest proposal and the result.
 
 words! {
-    /// What can change the count between the largest proposal and the result.
+    /// Limit that can change the count between the largest proposal and the result.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Limit {
-        /// Raised to `minReplicas`.
+        /// The count is raised to `minReplicas`.
         TooFewReplicas,
-        /// Lowered to `maxReplicas`.
+        /// The count is lowered to `maxReplicas`.
         TooManyReplicas,
-        /// Lowered to the most that scaling up may reach now.
+        /// The count is lowered to the most that scaling up may reach now.
         ScaleUpLimit,
-        /// Raised to the least that scaling down may reach now.
+        /// The count is raised to the least that scaling down may reach now.
         ScaleDownLimit,
-        /// A lower value in the scale-up window holds it down.
+        /// A lower value in the scale-up window holds the count down.
         ScaleUpStabilized,
-        /// A higher value in the scale-down window holds it up.
+        /// A higher value in the scale-down window holds the count up.
         ScaleDownStabilized,
-        /// Mode Metric: what forecasts and cron windows ask for is within the HPA's tolerance of the current count.
+        /// Mode Metric: the count that forecasts and cron windows ask for is within the HPA's tolerance of the current
+        /// one.
         WithinTolerance,
         /// A metric is unavailable: the count is not lowered.
         MetricUnavailable,

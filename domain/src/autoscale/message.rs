@@ -1,6 +1,6 @@
-//! One sentence per decision: the count, the proposal it comes from, and what changed it.
+//! One sentence per decision: the count, the proposal it comes from, and the limit that changed it.
 //!
-//! Each source is reported with what its value asks for; a count that is held at another one says so:
+//! Each source is reported with the count that its value asks for, and with the count that it is held at:
 //!
 //! ```text
 //! 7 replicas: the forecast for load (6.6 over the next 60 min at 1 per replica) asks for 7, above observed 4
@@ -25,8 +25,8 @@ use crate::proposal::{Proposal, Reason, Source};
 use crate::words::{counted, span};
 
 impl Decision {
-    /// Why this many replicas, in one English sentence without a full stop. Times of a cron window are in its own zone,
-    /// others are UTC; the same decision always gives the same sentence.
+    /// Explanation of the count in one English sentence without a full stop. Times of a cron window are in its own
+    /// zone, others are UTC; the same decision always gives the same sentence.
     #[must_use]
     pub fn message(&self) -> String {
         match self.limit {
@@ -51,16 +51,16 @@ impl Decision {
         }
     }
 
-    /// What changed the count last, without the count; empty if nothing did.
+    /// The limit that changed the count last, without the count; empty if there is none.
     ///
-    /// It is the part of [`Decision::message`] after the semicolon, and the message of the conditions `AbleToScale`
-    /// and `ScalingLimited`.
+    /// The clause is the part of [`Decision::message`] after the semicolon, and the message of the conditions
+    /// `AbleToScale` and `ScalingLimited`.
     #[must_use]
     pub(super) fn limit_clause(&self) -> String {
         let until = self
             .limit_until
-            .map(|at| format!(" until {}", clock(at, &Zone::utc(), self.at)));
-        let until = until.unwrap_or_default();
+            .map(|at| format!(" until {}", clock(at, &Zone::utc(), self.at)))
+            .unwrap_or_default();
         match self.limit {
             None | Some(Limit::Paused | Limit::InvalidBounds) => String::new(),
             Some(Limit::TooFewReplicas) => format!("raised to minReplicas {}", self.bounds.min),
@@ -80,23 +80,25 @@ impl Decision {
             Some(Limit::HistoryLost) => format!("not lowered{until}: the scaling history was lost"),
             Some(Limit::MetricUnavailable) => self.unavailable(),
             Some(Limit::NoActiveWindow) => {
-                let windows = self.windows.iter();
-                let openings =
-                    windows.filter_map(|window| Some((window.state.next_transition?, window)));
-                let first = openings.min_by_key(|(at, window)| (*at, &window.name));
-                let opens = first.map_or_else(String::new, |(at, window)| {
-                    let time = clock(at, &window.zone, self.at);
-                    format!("; {} opens at {time}", window.name)
-                });
+                let opens = self
+                    .windows
+                    .iter()
+                    .filter_map(|window| Some((window.state.next_transition?, window)))
+                    .min_by_key(|(at, window)| (*at, &window.name))
+                    .map_or_else(String::new, |(at, window)| {
+                        let time = clock(at, &window.zone, self.at);
+                        format!("; {} opens at {time}", window.name)
+                    });
                 format!("no cron window is open, so the current count stays{opens}")
             }
         }
     }
 
     fn unavailable(&self) -> String {
-        let absent = self.proposals.iter();
-        let absent = absent.filter(|p| p.source == Source::Observed && p.replicas.is_none());
-        let names: Vec<_> = absent
+        let names: Vec<_> = self
+            .proposals
+            .iter()
+            .filter(|p| p.source == Source::Observed && p.replicas.is_none())
             .map(|p| format!("{} ({})", short(&p.name), p.reason))
             .collect();
         format!(
@@ -105,7 +107,7 @@ impl Decision {
         )
     }
 
-    /// The winning proposal, its numbers, the proposals of the other sources, and what holds the count where it is.
+    /// The winning proposal, its numbers, the proposals of the other sources, and the hold on the count.
     fn cause(&self) -> String {
         let Some((winner, count)) = self.winning() else {
             return "no metric, forecast or cron asks for a count".to_owned();
@@ -121,15 +123,16 @@ impl Decision {
             let _infallible = write!(text, ", which is within the tolerance of {count}");
         }
         let others = self.others(winner);
-        let asks = |other: &&Proposal| other.asked.or(other.replicas);
         for (word, order) in [
             ("the same as", Ordering::Equal),
             ("above", Ordering::Less),
             ("below", Ordering::Greater),
         ] {
-            let of_order = others.iter().filter(|o| asks(o).cmp(&Some(asked)) == order);
-            let names = of_order.map(|other| other_clause(other, order, self.current));
-            let names: Vec<_> = names.collect();
+            let names: Vec<_> = others
+                .iter()
+                .filter(|other| other.asked.or(other.replicas).cmp(&Some(asked)) == order)
+                .map(|other| other_clause(other, order, self.current))
+                .collect();
             if !names.is_empty() {
                 let _infallible = write!(text, ", {word} {}", names.join(" and "));
             }
@@ -143,17 +146,21 @@ impl Decision {
 
     /// The largest proposal of each source but that of the winner.
     fn others(&self, winner: &Proposal) -> Vec<&Proposal> {
-        let others = [Source::Observed, Source::Forecast, Source::Cron].into_iter();
-        let others = others.filter(|source| *source != winner.source);
-        let largest =
-            |source| proposals::largest(self.proposals.iter().filter(|p| p.source == source), None);
-        others.filter_map(largest).collect()
+        [Source::Observed, Source::Forecast, Source::Cron]
+            .into_iter()
+            .filter(|source| *source != winner.source)
+            .filter_map(|source| {
+                proposals::largest(self.proposals.iter().filter(|p| p.source == source), None)
+            })
+            .collect()
     }
 
     fn winning(&self) -> Option<(&Proposal, Replicas)> {
         let winner = self.winner.as_ref()?;
-        let mut all = self.proposals.iter();
-        let proposal = all.find(|p| p.source == winner.source && p.name == winner.name)?;
+        let proposal = self
+            .proposals
+            .iter()
+            .find(|p| p.source == winner.source && p.name == winner.name)?;
         Some((proposal, proposal.replicas?))
     }
 
@@ -182,11 +189,13 @@ impl Decision {
                 };
                 let target = proposal.unit.plain(target);
                 // A direct forecast covers the lead time, which may be shorter than the prediction window.
-                let direct = proposal.details.as_ref().and_then(|details| details.window);
-                let ahead = direct
+                let ahead = proposal
+                    .details
+                    .as_ref()
+                    .and_then(|details| details.window)
                     .or(self.prediction_window)
-                    .map(|w| format!(" over the next {}", span(w)));
-                let ahead = ahead.unwrap_or_default();
+                    .map(|window| format!(" over the next {}", span(window)))
+                    .unwrap_or_default();
                 format!("the forecast for {name} ({value}{ahead} at {target} per replica)")
             }
             (Source::Forecast, None) => format!("the forecast for {name}"),
@@ -198,7 +207,8 @@ fn replicas(decision: &Decision) -> String {
     counted(decision.desired.get(), "replica")
 }
 
-/// The bounds between which a forecast needs what its last proposal carries; none while they are one value.
+/// The bounds of a forecast that keeps its last proposal, if that carries a demand between them; none while they are
+/// one value.
 fn kept_between(proposal: &Proposal) -> Option<DemandBounds> {
     let bounds = proposal.details.as_ref()?.bounds?;
     let carried = proposal.replicas?.as_f64() * proposal.target?;
@@ -206,15 +216,16 @@ fn kept_between(proposal: &Proposal) -> Option<DemandBounds> {
     (is_kept && is_between(bounds, carried)).then_some(bounds)
 }
 
-/// `asks for 7`, and for a forecast whether 7 are above their target, or kept.
+/// `asks for 7`; for a forecast also the excess over the target, or `keeps 7`.
 fn asks_for(proposal: &Proposal, asked: Replicas) -> String {
     if kept_between(proposal).is_some() {
         return format!("keeps {asked}");
     }
-    let numbers = proposal.value.zip(proposal.target);
-    let numbers = numbers.filter(|_| proposal.source == Source::Forecast);
-    let over = numbers.map_or(0.0, |(need, target)| need / (target * asked.as_f64()) - 1.0);
-    // A rounding error is none of it; `Replicas::for_demand` leaves out as much.
+    let over = match (proposal.source, proposal.value, proposal.target) {
+        (Source::Forecast, Some(need), Some(target)) => need / (target * asked.as_f64()) - 1.0,
+        _ => 0.0,
+    };
+    // A rounding error is no excess; `Replicas::for_demand` leaves out as much.
     if over > 1e-8 && over.is_finite() {
         format!(
             "asks for {asked} ({:.0} % above the target)",
@@ -237,7 +248,7 @@ fn short(identifier: &str) -> String {
     }
 }
 
-/// What pods without metrics do to a count: they hold it, or make a step smaller.
+/// Effect of pods without metrics on a count: they hold it, or make a step smaller.
 fn held_at(count: Replicas, current: Replicas) -> String {
     if count == current {
         format!("held at {count}")
@@ -246,11 +257,13 @@ fn held_at(count: Replicas, current: Replicas) -> String {
     }
 }
 
-/// What another source than the winner's asks for, and what holds it.
+/// The count that a source other than the winner asks for, and the reason for its hold.
 fn other_clause(other: &Proposal, order: Ordering, current: Replicas) -> String {
     let (Some(asked), Some(replicas)) = (other.asked, other.replicas) else {
-        let count = other.replicas.filter(|_| order.is_ne());
-        let count = count.map_or_else(String::new, |count| format!(" {count}"));
+        let count = other
+            .replicas
+            .filter(|_| order.is_ne())
+            .map_or_else(String::new, |count| format!(" {count}"));
         return format!("{}{count}", other.source);
     };
     match other.reason {
@@ -269,7 +282,7 @@ fn other_clause(other: &Proposal, order: Ordering, current: Replicas) -> String 
 
 /// A time of day in a zone, with the date if it is 20 hours away or more.
 fn clock(at: Timestamp, zone: &Zone, now: Timestamp) -> String {
-    // Up to then a time of day cannot be mistaken for the one of the next day.
+    // A time of day less than 20 hours away cannot be mistaken for the one of the next day.
     let near = at.duration_since(now).abs() < SignedDuration::from_hours(20);
     let format = match (near, at.as_second().rem_euclid(60)) {
         (true, 0) => "%H:%M",

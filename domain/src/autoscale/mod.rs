@@ -1,4 +1,4 @@
-//! One workload's decision: from what was observed to one count, with every number in between.
+//! One workload's decision: from an observation to one count, with every number in between.
 //!
 //! ```text
 //! readings       -> observed lane (the HPA's own algorithm) --+
@@ -178,7 +178,7 @@ impl Context<'_> {
             history.floors.clear();
         }
         if !self.delegates() {
-            // A child that is created later is another one, whose readings are not known.
+            // A child that is created later starts without the readings of an earlier one.
             history.child = None;
             return history;
         }
@@ -198,7 +198,7 @@ impl Context<'_> {
 
     /// The floor lane's result, or this workload's share of a fleet's floor if that is larger.
     fn floor(&self, raw: Option<Replicas>, history: &History) -> Floor {
-        let context = FloorContext {
+        let own = FloorContext {
             bounds: self.bounds(),
             behavior: self.behavior(),
             windows: self.windows_in_force(),
@@ -209,8 +209,8 @@ impl Context<'_> {
             } else {
                 SignedDuration::ZERO
             },
-        };
-        let own = context.floor(raw, history, self.now);
+        }
+        .floor(raw, history, self.now);
         let share = self.inputs.share;
         Floor {
             raw: own.raw.max(share),
@@ -222,7 +222,7 @@ impl Context<'_> {
         }
     }
 
-    /// Until when a window or a hold keeps the count where it is.
+    /// End of the window or the hold that keeps the count where it is.
     fn limit_until(&self, combined: &Combined, history: &History) -> Option<Timestamp> {
         let windows = self.windows_in_force();
         let (window, up) = match combined.limit? {
@@ -231,27 +231,30 @@ impl Context<'_> {
             Limit::ScaleUpStabilized => (windows.up, true),
             _ => return None,
         };
-        // The limit ends when the newest entry that still binds leaves its window.
-        let binds = |(at, count): &(Timestamp, Replicas)| {
-            let holds = if up {
-                *count <= combined.desired
-            } else {
-                *count >= combined.desired
-            };
-            holds && windows.reaches(window, *at, self.now)
-        };
-        let last = if combined.from_floor {
-            let floors = history.floors.iter().map(|floor| (floor.at, floor.raw));
-            floors.filter(binds).map(|(at, _)| at).max()
+        let entries: Vec<(Timestamp, Replicas)> = if combined.from_floor {
+            history.floors.iter().map(|f| (f.at, f.raw)).collect()
         } else {
-            let entries = history.log.recommendations().iter();
-            let entries = entries.map(|entry| (entry.at, entry.replicas));
-            entries.filter(binds).map(|(at, _)| at).max()
+            let log = history.log.recommendations();
+            log.iter().map(|r| (r.at, r.replicas)).collect()
         };
-        last?.checked_add(window).ok()
+        // The limit ends when the newest entry that still binds leaves its window.
+        entries
+            .into_iter()
+            .filter(|(at, count)| {
+                let binds = if up {
+                    *count <= combined.desired
+                } else {
+                    *count >= combined.desired
+                };
+                binds && windows.reaches(window, *at, self.now)
+            })
+            .map(|(at, _)| at)
+            .max()?
+            .checked_add(window)
+            .ok()
     }
 
-    /// Why the current count is kept in mode Metric, where no step of the observed lane says so.
+    /// Reason for keeping the current count in mode Metric, where no step of the observed lane gives one.
     fn kept(&self, winner: Option<(&Proposal, Replicas)>, combined: &Combined) -> Option<Limit> {
         if !self.publishes() || combined.desired != self.current() {
             return None;

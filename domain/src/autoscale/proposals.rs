@@ -1,4 +1,4 @@
-//! What each source proposes: a count with its numbers, or none with its reason.
+//! Proposals of all sources: a count with its numbers, or none with its reason.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -37,22 +37,31 @@ impl Proposals {
     }
 }
 
-/// The largest of some proposals. Of equal ones: one of the source `preferred`, which asked for the count first, then one
-/// that is not only held at it, then the first.
+/// The largest of some proposals. Of equal ones it is one of the source `preferred`, which asked for the count first;
+/// else one that is not only held at the count; else the first.
 pub(super) fn largest<'a>(
     proposals: impl IntoIterator<Item = &'a Proposal>,
     preferred: Option<Source>,
 ) -> Option<&'a Proposal> {
-    let rank = |proposal: &Proposal| {
-        let is_held = proposal.asked < proposal.replicas && proposal.asked.is_some();
-        (
-            proposal.replicas,
-            Some(proposal.source) == preferred,
-            !is_held,
-        )
-    };
-    let present = proposals.into_iter().filter(|p| p.replicas.is_some());
-    present.reduce(|best, next| if rank(next) > rank(best) { next } else { best })
+    proposals
+        .into_iter()
+        .filter(|p| p.replicas.is_some())
+        .reduce(|best, next| {
+            if rank(next, preferred) > rank(best, preferred) {
+                next
+            } else {
+                best
+            }
+        })
+}
+
+fn rank(proposal: &Proposal, preferred: Option<Source>) -> (Option<Replicas>, bool, bool) {
+    let is_held = proposal.asked < proposal.replicas && proposal.asked.is_some();
+    (
+        proposal.replicas,
+        Some(proposal.source) == preferred,
+        !is_held,
+    )
 }
 
 impl Context<'_> {
@@ -64,8 +73,7 @@ impl Context<'_> {
         let published = self.published(&forecasts, &crons);
         let observed = self.observed_lane_with(&published, history);
         let mut all = self.observed(observed.as_ref());
-        let floor_sources = forecasts.iter().chain(&crons);
-        let floor_sources = floor_sources.filter(|_| !self.publishes());
+        let floor_sources = forecasts.iter().chain(&crons).filter(|_| !self.publishes());
         let floor = floor_sources.filter_map(|proposal| proposal.replicas).max();
         all.extend(forecasts);
         all.extend(crons);
@@ -78,7 +86,7 @@ impl Context<'_> {
         }
     }
 
-    /// What the child reads besides the metrics of the spec: nothing but in mode Metric.
+    /// The metrics that the child reads in addition to those of the spec; none outside mode Metric.
     fn published(&self, forecasts: &[Proposal], crons: &[Proposal]) -> Vec<PublishedMetric> {
         if !self.publishes() {
             return Vec::new();
@@ -105,24 +113,30 @@ impl Context<'_> {
         let mut observation = Cow::Borrowed(&self.inputs.observation);
         if !published.is_empty() {
             let readings = &mut observation.to_mut().readings;
-            let unread = || Err(Unavailable::new(Cause::NotRead, "the metric was not read"));
             // One reading per metric, so that those of the published ones follow.
-            readings.resize_with(metrics.len(), unread);
+            readings.resize_with(metrics.len(), || {
+                Err(Unavailable::new(Cause::NotRead, "the metric was not read"))
+            });
             readings.extend(published.iter().map(|metric| Ok(metric.measured())));
             let published = published.iter().map(PublishedMetric::spec);
             metrics.to_mut().extend(published);
+        }
+        if metrics.is_empty() {
+            return None;
         }
         let hpa = Hpa {
             metrics: &metrics,
             ..self.workload.hpa(self.bounds())
         };
-        let lane = || reconcile(&hpa, &observation, &history.log, self.settings, self.now);
-        (!metrics.is_empty()).then(lane)
+        let lane = reconcile(&hpa, &observation, &history.log, self.settings, self.now);
+        Some(lane)
     }
 
     fn observed(&self, observed: Option<&Reconciliation>) -> Vec<Proposal> {
-        let metrics = self.workload.metrics.iter().enumerate();
-        metrics
+        self.workload
+            .metrics
+            .iter()
+            .enumerate()
             .map(|(i, metric)| {
                 let outcome = observed.and_then(|observed| observed.proposals.get(i));
                 observed_proposal(metric, outcome)
@@ -138,13 +152,16 @@ impl Context<'_> {
             BTreeMap::new()
         };
         history.surplus = division::surplus(&self.inputs.observation, history.surplus, self.now);
-        let readings = self.inputs.forecasts.iter().filter(|_| on);
-        let proposals: Vec<_> = readings
+        let proposals: Vec<_> = self
+            .inputs
+            .forecasts
+            .iter()
+            .filter(|_| on)
             .map(|reading| self.forecast_of(reading, history))
             .collect();
         let held = proposals.iter().filter_map(|proposal| {
-            // A forecaster that has just started has not had the chance to propose, and one that waits for the pods goes on
-            // from where it was.
+            // A forecaster that has just started has not had the chance to propose, and one that waits for the pods
+            // goes on from where it was.
             let before = history.forecast_held.get(&proposal.name).copied();
             let before = before
                 .filter(|_| matches!(proposal.reason, Reason::Pending | Reason::PodsChanging));
@@ -154,19 +171,23 @@ impl Context<'_> {
         proposals
     }
 
-    /// Whether the total of each metric divides among pods, by this observation too; of equal metrics the first counts.
+    /// Division of each metric's total among pods, after this observation; of equal metrics the first counts.
     fn division(&self, before: &BTreeMap<String, Division>) -> BTreeMap<String, Division> {
-        let metrics = self.workload.metrics.iter().enumerate().rev();
-        let division = metrics.map(|(index, metric)| {
-            let name = metric.identifier();
-            let known = before.get(&name).cloned();
-            let division = known.unwrap_or_else(|| Division::presumed(metric));
-            (
-                name,
-                division.observed(metric, index, &self.inputs.observation, self.now),
-            )
-        });
-        division.collect()
+        self.workload
+            .metrics
+            .iter()
+            .enumerate()
+            .rev()
+            .map(|(index, metric)| {
+                let name = metric.identifier();
+                let division = before
+                    .get(&name)
+                    .cloned()
+                    .unwrap_or_else(|| Division::presumed(metric))
+                    .observed(metric, index, &self.inputs.observation, self.now);
+                (name, division)
+            })
+            .collect()
     }
 
     fn forecast_of(&self, reading: &ForecastReading, history: &History) -> Proposal {
@@ -182,7 +203,7 @@ impl Context<'_> {
             return refused(proposal, Refused::not_divided());
         }
         if proposal.reason == Reason::NotDivided {
-            // Seen to divide since the forecaster was asked.
+            // The total was seen to divide after the forecaster was asked.
             return refused(
                 proposal,
                 Refused::new(Reason::Pending, "the first forecast is being computed"),
@@ -202,7 +223,7 @@ impl Context<'_> {
             (Some(asked), held) if held.is_none_or(|held| asked > held) => {
                 refused(proposal, Refused::new(Reason::PodsChanging, message))
             }
-            // Its newest minutes are those that are not learned.
+            // The newest minutes are missing because they are not learned.
             (None, _) if matches!(proposal.reason, Reason::StaleHistory | Reason::Expired) => {
                 refused(proposal, Refused::new(Reason::PodsChanging, message))
             }
@@ -210,11 +231,14 @@ impl Context<'_> {
         }
     }
 
-    /// Why a forecast of a metric raises nothing now, if its pods are the reason.
+    /// Reason for which a forecast of a metric raises nothing now, if it lies in the pods.
     fn waits_for_pods(&self, metric: &str, history: &History) -> Option<String> {
         let observation = &self.inputs.observation;
-        let mut metrics = self.workload.metrics.iter();
-        let spec = metrics.find(|spec| spec.identifier() == metric)?;
+        let spec = self
+            .workload
+            .metrics
+            .iter()
+            .find(|spec| spec.identifier() == metric)?;
         if history.surplus.is_some() && spec.is_of_pods() {
             return Some(format!(
                 "more pods run than the {} of the spec, as in a rolling update, or did within five minutes: until they no \
@@ -222,18 +246,18 @@ impl Context<'_> {
                 observation.scale.spec
             ));
         }
-        let division = history.division.get(metric);
-        let is_settling =
-            division.is_some_and(|division| division.is_settling(spec, observation, self.now));
-        is_settling.then(|| {
-            "the number of pods has just changed: the forecast raises nothing until it is seen what that did to the total"
-                .to_owned()
-        })
+        let division = history.division.get(metric)?;
+        if !division.is_settling(spec, observation, self.now) {
+            return None;
+        }
+        let message = "the number of pods has just changed: the forecast raises nothing until it is seen what that did to the total";
+        Some(message.to_owned())
     }
 
     fn windows(&self) -> Vec<DecidedWindow> {
-        let windows = self.workload.windows.iter();
-        windows
+        self.workload
+            .windows
+            .iter()
             .map(|window| DecidedWindow {
                 name: window.name().to_owned(),
                 zone: window.zone().clone(),
@@ -300,8 +324,28 @@ fn observed_proposal(
     metric: &MetricSpec,
     outcome: Option<&Result<MetricProposal, Unavailable>>,
 ) -> Proposal {
+    match outcome {
+        Some(Ok(proposal)) => {
+            let (reason, message) = grounds(&proposal.basis, proposal.replicas);
+            let absent = without_count(metric, reason, message);
+            Proposal {
+                replicas: Some(proposal.replicas),
+                asked: Some(proposal.basis.asked).filter(|asked| *asked != proposal.replicas),
+                value: value(proposal, absent.unit),
+                ..absent
+            }
+        }
+        Some(Err(unavailable)) => {
+            let reason = unavailable.reason.into();
+            without_count(metric, reason, unavailable.message.clone())
+        }
+        None => without_count(metric, Reason::NotComputed, String::new()),
+    }
+}
+
+fn without_count(metric: &MetricSpec, reason: Reason, message: String) -> Proposal {
     let (unit, target) = target(metric);
-    let absent = |reason, message: &str| Proposal {
+    Proposal {
         source: Source::Observed,
         name: metric.identifier(),
         replicas: None,
@@ -310,26 +354,13 @@ fn observed_proposal(
         target,
         unit,
         reason,
-        message: message.to_owned(),
+        message,
         details: None,
         query: None,
-    };
-    match outcome {
-        Some(Ok(proposal)) => {
-            let (reason, message) = grounds(&proposal.basis, proposal.replicas);
-            Proposal {
-                replicas: Some(proposal.replicas),
-                asked: Some(proposal.basis.asked).filter(|asked| *asked != proposal.replicas),
-                value: value(proposal, unit),
-                ..absent(reason, &message)
-            }
-        }
-        Some(Err(unavailable)) => absent(unavailable.reason.into(), &unavailable.message),
-        None => absent(Reason::NotComputed, ""),
     }
 }
 
-/// Why a metric proposes this count: the value alone, the tolerance, or what is assumed of pods without metrics.
+/// Reason for the count of a metric: the value alone, the tolerance, or the assumptions about pods without metrics.
 fn grounds(basis: &Basis, replicas: Replicas) -> (Reason, String) {
     match (basis.held, basis.filled_ratio) {
         _ if basis.undelivered > 0 => (Reason::PodsWithoutMetrics, uncounted(basis)),
@@ -339,15 +370,11 @@ fn grounds(basis: &Basis, replicas: Replicas) -> (Reason, String) {
     }
 }
 
-/// The pods whose metrics are assumed, such as `3 pods have no metrics yet`. Those that are not ready are assumed to be
+/// The pods whose metrics are assumed, such as `3 pods have no metrics yet`. Pods that are not ready are assumed to be
 /// idle when scaling up, and do not count when scaling down.
 fn uncounted(basis: &Basis) -> String {
     let unready = if basis.ratio > 1.0 { basis.unready } else { 0 };
-    let group = |pods: u32, one: &str, many: &str| {
-        let verb = if pods == 1 { one } else { many };
-        (pods > 0).then(|| format!("{} {verb}", counted(pods, "pod")))
-    };
-    let groups = [
+    [
         group(basis.missing, "has no metrics yet", "have no metrics yet"),
         group(unready, "is not ready yet", "are not ready yet"),
         group(
@@ -355,9 +382,16 @@ fn uncounted(basis: &Basis) -> String {
             "is not seen: not listed yet, or too large to keep",
             "are not seen: not listed yet, or too large to keep",
         ),
-    ];
-    let groups: Vec<_> = groups.into_iter().flatten().collect();
-    groups.join(" and ")
+    ]
+    .into_iter()
+    .flatten()
+    .collect::<Vec<_>>()
+    .join(" and ")
+}
+
+fn group(pods: u32, one: &str, many: &str) -> Option<String> {
+    let verb = if pods == 1 { one } else { many };
+    (pods > 0).then(|| format!("{} {verb}", counted(pods, "pod")))
 }
 
 fn target(metric: &MetricSpec) -> (Unit, Option<f64>) {

@@ -19,18 +19,18 @@ use crate::quantity::{Format, Quantity};
 
 const MILLI_IN_NANOS: i128 = 1_000_000;
 
-/// A metric that the child HPA reads besides those of the spec.
+/// A metric that the child HPA reads in addition to those of the spec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedMetric {
     /// Forecast or cron.
     pub source: Source,
     /// Identifier of the metric that is forecast, such as `resource.cpu`; empty for crons.
     pub name: String,
-    /// Its value and its target.
+    /// Value and target of the metric.
     pub amounts: Amounts,
 }
 
-/// The value of a published metric, and what one pod carries of it.
+/// The value of a published metric, and the part of it that one pod carries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Amounts {
     /// The total of all pods.
@@ -39,7 +39,7 @@ pub struct Amounts {
     pub per_pod: Quantity,
 }
 
-/// What the count of cron windows is made from.
+/// Inputs of the count of cron windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CronInputs {
     /// The largest target of the windows that are open.
@@ -48,7 +48,7 @@ pub struct CronInputs {
     pub min: Replicas,
     /// The count now, if it is known.
     pub current: Option<Replicas>,
-    /// Whether the spec has metrics besides.
+    /// True if the spec has metrics too.
     pub has_metrics: bool,
 }
 
@@ -72,8 +72,9 @@ impl Amounts {
         let replicas = Replicas::for_demand(total / per_pod);
         let (total, per_pod) = (Quantity::nearest(total)?, Quantity::nearest(per_pod)?);
         let milli = per_pod.milli_value().value;
-        let whole = milli.checked_mul(i64::from(replicas.get()));
-        let whole = whole.filter(|whole| *whole > 0 && total.milli_value().value > *whole);
+        let whole = milli
+            .checked_mul(i64::from(replicas.get()))
+            .filter(|whole| *whole > 0 && total.milli_value().value > *whole);
         let total = match whole {
             // At the maximum the division may have saturated, and `whole` would not be the total.
             Some(whole) if replicas < Replicas::MAX => {
@@ -85,10 +86,10 @@ impl Amounts {
     }
 
     fn of_count(count: Replicas) -> Self {
-        let whole = |n: u32| Quantity::from_milli(i64::from(n) * 1000, Format::DecimalSi);
+        let milli = i64::from(count.get()) * 1000;
         Self {
-            total: whole(count.get()),
-            per_pod: whole(1),
+            total: Quantity::from_milli(milli, Format::DecimalSi),
+            per_pod: Quantity::from_milli(1000, Format::DecimalSi),
         }
     }
 }
@@ -153,38 +154,39 @@ impl PublishedMetric {
         }
     }
 
-    /// What the child reads.
+    /// The reading of the child.
     pub(super) fn measured(&self) -> Measured {
         Measured::Total(vec![self.amounts.total.milli_value().value])
     }
 }
 
-/// A forecast as an HPA counts with it: its target in thousandths, rounded up. One below a thousandth would be rounded
-/// up by far, so there is no such metric.
+/// A forecast as an HPA counts with it: its target in thousandths, rounded up. A target below a thousandth would be
+/// rounded up by far, so there is no such metric.
 pub(super) fn as_read_by_hpa(reading: &ForecastReading) -> ForecastReading {
-    let rounded = |predicted: Predicted| {
-        let target = Quantity::nearest(predicted.target).filter(|_| predicted.target > 0.0);
-        let Some(target) = target.filter(|target| !target.milli_value().saturated) else {
-            // The proposal says what is wrong with it.
-            return Ok(predicted);
-        };
-        if target.nanos() < MILLI_IN_NANOS {
-            let message = format!(
-                "the target is {target} per pod, and a HorizontalPodAutoscaler has none below 1m: use mode Delegated, or a \
-                 metric in a smaller unit"
-            );
-            return Err(Refused::new(Reason::SmallTarget, message));
-        }
-        let target = base_units(target.milli_value().value);
-        Ok(Predicted {
-            target,
-            ..predicted
-        })
-    };
     ForecastReading {
         outcome: reading.outcome.clone().and_then(rounded),
         ..reading.clone()
     }
+}
+
+fn rounded(predicted: Predicted) -> Result<Predicted, Refused> {
+    let target = Quantity::nearest(predicted.target).filter(|_| predicted.target > 0.0);
+    let Some(target) = target.filter(|target| !target.milli_value().saturated) else {
+        // The proposal names the problem with this target.
+        return Ok(predicted);
+    };
+    if target.nanos() < MILLI_IN_NANOS {
+        let message = format!(
+            "the target is {target} per pod, and a HorizontalPodAutoscaler has none below 1m: use mode Delegated, or a \
+             metric in a smaller unit"
+        );
+        return Err(Refused::new(Reason::SmallTarget, message));
+    }
+    let target = base_units(target.milli_value().value);
+    Ok(Predicted {
+        target,
+        ..predicted
+    })
 }
 
 /// Thousandths as the nearest double.

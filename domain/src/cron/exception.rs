@@ -1,7 +1,7 @@
 //! What is left of the times of one expression without those that another one names too, by a clock of its own.
 //!
-//! While neither clock is changed, one is ahead of the other by the same minutes, so that hours and minutes can be compared
-//! as bit sets, and months on which nothing is left are passed over.
+//! While neither clock is changed, one is ahead of the other by the same minutes, so that hours and minutes can be
+//! compared as bit sets, and months on which nothing is left are passed over.
 
 use jiff::civil::Date;
 use jiff::{SignedDuration, ToSpan as _};

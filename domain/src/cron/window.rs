@@ -16,10 +16,11 @@ use super::expression::{Expression, ExpressionError};
 use super::occurrence::{Occurrence, Search, before};
 use super::zone::{Zone, ZoneError};
 
-/// How many spans in which no clock is changed are searched for an edge of an activity, where windows touch as instants.
+/// How many spans in which no clock is changed are searched for an edge of an activity, where windows touch as
+/// instants.
 ///
-/// Within one zone only gaps make such windows, because ends written for the minute of a start are left out. With an end in
-/// another zone they may touch each minute or year. Beyond these spans no edge is found.
+/// Within one zone only gaps make such windows, because ends written for the minute of a start are left out. With an
+/// end in another zone they may touch each minute or year. Beyond these spans no edge is found.
 const MAX_SPANS: u32 = 3;
 
 /// The longest of these spans: three of them are as long as daily windows in zones without changes need.
@@ -333,8 +334,8 @@ impl Window {
         }
     }
 
-    /// When the activity at `now` began; `None` when inactive, or when each start within the search limit coincides with
-    /// an end.
+    /// When the activity at `now` began; `None` when inactive, or when each start within the search limit coincides
+    /// with an end.
     #[must_use]
     pub fn active_since(&self, now: Timestamp) -> Option<Timestamp> {
         self.activity_start(self.active_start(now)?)

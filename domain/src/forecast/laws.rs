@@ -6,7 +6,7 @@ use proptest::test_runner::RngSeed;
 
 use super::*;
 
-/// Above any error of the arithmetic.
+/// Relative difference above any error of the arithmetic.
 const NOISE: f64 = 1e-7;
 
 /// The same cases on every machine; a failure prints its values.
@@ -19,12 +19,12 @@ fn cases(cases: u32) -> ProptestConfig {
     }
 }
 
-/// What one replica carries, from a hundredth of a core to gigabytes.
+/// Demand that one replica carries, from a hundredth of a core to gigabytes.
 fn targets() -> impl Strategy<Value = f64> {
     (-2.0..10.0_f64).prop_map(|exponent| 10.0_f64.powf(exponent))
 }
 
-/// A demand in replicas, mostly of a few.
+/// A demand in replicas, mostly less than 40.
 fn pods() -> impl Strategy<Value = f64> {
     prop_oneof![4 => 0.0..40.0_f64, 1 => 0.0..5_000.0_f64, 1 => (0_u32..100).prop_map(f64::from), 1 => Just(0.0)]
 }
@@ -77,7 +77,7 @@ proptest! {
             let next = count(need, target, Some(last));
             let carried = last.as_f64();
             prop_assert!(next >= last, "{} after {} at {}", next, last, need);
-            // The count changes where the need leaves what it may carry, and nowhere else.
+            // The count changes only where the need leaves the range that the count may carry.
             if need < 1.1 * carried * (1.0 - NOISE) {
                 prop_assert_eq!(next, last, "{}", need);
             }

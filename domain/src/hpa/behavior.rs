@@ -58,35 +58,35 @@ pub struct ScalingRules {
     pub tolerance: Option<f64>,
 }
 
-/// Which policy counts when there are several.
+/// Choice among several policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicySelect {
-    /// The one that allows the largest change.
+    /// The policy that allows the largest change.
     #[default]
     Max,
-    /// The one that allows the smallest change.
+    /// The policy that allows the smallest change.
     Min,
     /// No change in this direction at all.
     Disabled,
 }
 
-/// How much may change within a period.
+/// Largest change within a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScalingPolicy {
-    /// What `value` counts.
+    /// Unit of `value`.
     pub kind: PolicyKind,
     /// Pods, or percent of the count at the start of the period.
     pub value: i32,
-    /// How far the period reaches back.
+    /// Length of the period, which ends now.
     pub period: SignedDuration,
 }
 
-/// What a policy's value counts.
+/// Unit of a policy's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {
-    /// Pods.
+    /// Number of pods.
     Pods,
-    /// Percent.
+    /// Percent of the count at the start of the period.
     Percent,
 }
 
@@ -105,14 +105,14 @@ const FOUR_PODS: ScalingPolicy = ScalingPolicy {
 const SCALE_UP_DEFAULT: &[ScalingPolicy] = &[FOUR_PODS, DOUBLE];
 const SCALE_DOWN_DEFAULT: &[ScalingPolicy] = &[DOUBLE];
 
-/// The stabilization windows: how far back each direction looks.
+/// The stabilization windows of both directions, which end now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StabilizationWindows {
-    /// Scale-down: the highest value in it counts.
+    /// Window for scale-down: the highest value in it counts.
     pub down: SignedDuration,
-    /// Scale-up: the lowest value in it counts.
+    /// Window for scale-up: the lowest value in it counts.
     pub up: SignedDuration,
-    /// Whether a value exactly as old as the window counts. Upstream counts it without `behavior` only.
+    /// True if a value exactly as old as the window counts. Upstream counts it without `behavior` only.
     pub inclusive: bool,
 }
 
@@ -120,15 +120,16 @@ impl StabilizationWindows {
     /// The windows in force: where none is written, the controller's flag for down and none for up.
     #[must_use]
     pub fn in_force(behavior: Option<&Behavior>, settings: &Settings) -> Self {
-        let written = |direction| behavior.map(|b| b.window(direction, settings));
+        let default = Behavior::default();
+        let rules = behavior.unwrap_or(&default);
         Self {
-            down: written(Direction::Down).unwrap_or(settings.downscale_stabilization),
-            up: written(Direction::Up).unwrap_or_default(),
+            down: rules.window(Direction::Down, settings),
+            up: rules.window(Direction::Up, settings),
             inclusive: behavior.is_none(),
         }
     }
 
-    /// Whether a value recorded at `at` counts at `now` in a window of this length.
+    /// Returns true if a value recorded at `at` counts at `now` in a window of this length.
     ///
     /// # Guarantees
     /// A longer window reaches at least as far.
@@ -198,10 +199,12 @@ impl Behavior {
     /// The tolerances in force: the flag in a direction where none is written.
     #[must_use]
     pub fn tolerance(behavior: Option<&Self>, settings: &Settings) -> Tolerance {
-        let written = |direction| behavior.and_then(|b| b.rules(direction).tolerance);
+        let (down, up) = behavior.map_or((None, None), |behavior| {
+            (behavior.scale_down.tolerance, behavior.scale_up.tolerance)
+        });
         Tolerance {
-            down: written(Direction::Down).unwrap_or(settings.tolerance),
-            up: written(Direction::Up).unwrap_or(settings.tolerance),
+            down: down.unwrap_or(settings.tolerance),
+            up: up.unwrap_or(settings.tolerance),
         }
     }
 
@@ -223,7 +226,7 @@ impl Behavior {
     /// ```
     #[must_use]
     pub fn up_limit(&self, current: Replicas, log: &Log, now: Timestamp) -> Replicas {
-        let reach = |policy: &ScalingPolicy| {
+        let reaches = self.policies(Direction::Up).iter().map(|policy| {
             let start = log.replicas_before(current, policy.period, now);
             match policy.kind {
                 PolicyKind::Pods => saturate(start.saturating_add(i64::from(policy.value))),
@@ -231,8 +234,7 @@ impl Behavior {
                     Replicas::from_f64_ceil(as_f64(start) * (1.0 + f64::from(policy.value) / 100.0))
                 }
             }
-        };
-        let reaches = self.policies(Direction::Up).iter().map(reach);
+        });
         match self.select(Direction::Up) {
             PolicySelect::Max => reaches.max(),
             PolicySelect::Min => reaches.min(),
@@ -248,7 +250,7 @@ impl Behavior {
     /// smallest count, so `Max` takes the minimum. `Disabled`: `current`.
     #[must_use]
     pub fn down_limit(&self, current: Replicas, log: &Log, now: Timestamp) -> Replicas {
-        let reach = |policy: &ScalingPolicy| {
+        let reaches = self.policies(Direction::Down).iter().map(|policy| {
             let start = log.replicas_before(current, policy.period, now);
             match policy.kind {
                 PolicyKind::Pods => saturate(start.saturating_sub(i64::from(policy.value))),
@@ -256,8 +258,7 @@ impl Behavior {
                     as_f64(start) * (1.0 - f64::from(policy.value) / 100.0),
                 ),
             }
-        };
-        let reaches = self.policies(Direction::Down).iter().map(reach);
+        });
         match self.select(Direction::Down) {
             PolicySelect::Max => reaches.min(),
             PolicySelect::Min => reaches.max(),
@@ -313,10 +314,9 @@ pub fn record_scale(
             &mut log.scale_down
         };
         let period = behavior.longest_period(direction);
-        let stale = events
-            .iter_mut()
-            .filter(|e| at.duration_since(e.at) > period);
-        stale.for_each(|e| e.outdated = true);
+        for event in events.iter_mut() {
+            event.outdated |= at.duration_since(event.at) > period;
+        }
         let event = ScaleEvent {
             at,
             change: from.distance(to),

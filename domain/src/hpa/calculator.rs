@@ -6,8 +6,6 @@
 //!
 //! Source: upstream `replica_calculator.go` and `computeReplicasForMetric`.
 
-use std::sync::Arc;
-
 use super::{
     Grouped, MetricContext, MetricKind, MetricSpec, Ratio, Target, pod_requests,
     ratio::{as_f64, narrow, usage_ratio, utilization_ratio},
@@ -18,7 +16,7 @@ use crate::{
     observation::{Cause, Phase, Pod, Status, Unavailable},
 };
 
-/// What one metric proposes.
+/// Proposal of one metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricProposal {
     /// The count, not yet stabilized or bounded.
@@ -48,11 +46,11 @@ pub struct MetricValue {
 pub struct Basis {
     /// Usage over target, from the samples alone.
     pub ratio: f64,
-    /// The same with assumed values for missing and unready pods, where any were assumed.
+    /// Usage over target with assumed values for missing and unready pods, where any were assumed.
     pub filled_ratio: Option<f64>,
     /// The count that the ratio was multiplied by, or would have been.
     pub base: u32,
-    /// What `ratio` alone asks for: the count without a tolerance, and as if missing pods were like the others.
+    /// Count by `ratio` alone: without a tolerance, and as if missing pods were like the others.
     pub asked: Replicas,
     /// Pods that count.
     pub ready: u32,
@@ -64,11 +62,11 @@ pub struct Basis {
     pub ignored: u32,
     /// Pods that are not listed, if the count was held because of them.
     pub undelivered: u32,
-    /// Why the current count was kept, if it was.
+    /// Reason for which the current count was kept, if it was.
     pub held: Option<Held>,
 }
 
-/// Why a metric keeps the current count.
+/// Reason for which a metric keeps the current count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// The ratio is within the tolerance.
@@ -79,7 +77,7 @@ pub enum Held {
     AgainstRatio,
 }
 
-/// How many replicas `metric` proposes, given its reading.
+/// Proposal of `metric`, given its reading.
 ///
 /// | target | metric | count |
 /// |---|---|---|
@@ -136,19 +134,21 @@ pub fn propose(
         return Err(unusable_target(metric));
     }
     let measured = reading.as_ref().map_err(Clone::clone)?;
-    let total = || total(metric, measured);
-    let grouped = || group(metric, measured, context);
     let proposal = match (metric.kind(), metric.target()) {
         (MetricKind::Object | MetricKind::External, Target::Value(target)) => {
-            by_total(total()?, target, context)?
+            by_total(total(metric, measured)?, target, context)?
         }
         (MetricKind::Object | MetricKind::External, Target::AverageValue(target)) => {
-            return Ok(by_total_per_pod(total()?, target, context));
+            let total = total(metric, measured)?;
+            return Ok(by_total_per_pod(total, target, context));
         }
         (MetricKind::Resource | MetricKind::ContainerResource, Target::Utilization(target)) => {
-            by_utilization(metric, &grouped()?, target, context)?
+            let grouped = group(metric, measured, context)?;
+            by_utilization(metric, &grouped, target, context)?
         }
-        (_, Target::AverageValue(target)) => by_average(&grouped()?, target, context)?,
+        (_, Target::AverageValue(target)) => {
+            by_average(&group(metric, measured, context)?, target, context)?
+        }
         (_, Target::Utilization(_) | Target::Value(_) | Target::Unusable) => {
             return Err(unusable_target(metric));
         }
@@ -156,7 +156,7 @@ pub fn propose(
     Ok(held_by_undelivered(proposal, context))
 }
 
-/// A count by listed pods, with those that are not listed, up to the present count: upstream would take them away.
+/// Adds the pods that are not listed to a count by listed pods, up to the present count: upstream would take them away.
 fn held_by_undelivered(proposal: MetricProposal, context: &MetricContext<'_>) -> MetricProposal {
     let with_all = proposal.replicas.saturating_add(context.undelivered);
     let held = with_all.min(context.scale.spec);
@@ -189,10 +189,8 @@ fn by_utilization(
     target: i32,
     context: &MetricContext<'_>,
 ) -> Result<MetricProposal, Unavailable> {
-    let request = |pod: &&Pod| {
-        let (resource, container) = resource_of(metric);
-        pod_requests(pod, resource, container, context.settings)
-    };
+    let (resource, container) = resource_of(metric);
+    let request = |pod: &&Pod| pod_requests(pod, resource, container, context.settings);
     // Every listed pod must have a request, including those that do not count.
     pods.ignored
         .iter()
@@ -207,22 +205,25 @@ fn by_utilization(
         .iter()
         .map(request)
         .collect::<Result<Vec<_>, _>>()?;
-    let known = pods
+    let mut known = pods
         .ready
         .iter()
-        .map(|(pod, sample)| Ok((sample.value, request(pod)?)));
-    let mut known = known.collect::<Result<Vec<_>, _>>()?;
+        .map(|(pod, sample)| Ok((sample.value, request(pod)?)))
+        .collect::<Result<Vec<_>, _>>()?;
     let first = utilization_ratio(known.iter().copied(), target).ok_or_else(|| {
         Unavailable::new(Cause::NoReadyPods, "no metrics returned matched known pods")
     })?;
 
     let (replicas, basis) = settle(pods, first, context, |assumed| {
         // As upstream: 100 % of the request, or the target if that is higher.
-        let percent = i128::from(target.max(100));
-        let busy = |request: i64| narrow(i128::from(request) * percent / 100);
+        let busy = i128::from(target.max(100));
         match assumed.missing {
             Some(Assumption::Idle) => known.extend(missing.iter().map(|r| (0, *r))),
-            Some(Assumption::Busy) => known.extend(missing.iter().map(|r| (busy(*r), *r))),
+            Some(Assumption::Busy) => known.extend(
+                missing
+                    .iter()
+                    .map(|r| (narrow(i128::from(*r) * busy / 100), *r)),
+            ),
             None => {}
         }
         if assumed.unready_idle {
@@ -277,7 +278,7 @@ fn by_average(
     })
 }
 
-/// What is assumed of pods whose samples cannot be used.
+/// Assumptions about pods whose samples cannot be used.
 #[derive(Clone, Copy)]
 struct Assumed {
     missing: Option<Assumption>,
@@ -290,8 +291,8 @@ enum Assumption {
     Busy,
 }
 
-/// The part that A and B share: from the first ratio to a count. Replicas that cannot be observed are taken to be
-/// needed and added to it. `refill` gives the ratio with the assumed values.
+/// The common part of A and B: from the first ratio to a count. Replicas that cannot be observed are taken to be needed
+/// and added to the count. `refill` gives the ratio with the assumed values.
 fn settle(
     pods: &Grouped<'_>,
     first: Ratio,
@@ -315,23 +316,16 @@ fn settle_observed(
     // The ratio is of the pods that were observed, so it applies to their part of the count.
     let current = context.scale.spec.saturating_sub(context.unseen);
     let r1 = first.ratio;
-    let basis = counts(pods, r1);
-    let keep = |basis, held| {
-        (
-            current,
-            Basis {
-                held: Some(held),
-                ..basis
-            },
-        )
-    };
+    let mut basis = counts(pods, r1);
     // As upstream: unready pods damp a scale-up, and do not count for a scale-down.
     let unready_idle = !pods.unready.is_empty() && r1 > 1.0;
     if !unready_idle && pods.missing.is_empty() {
-        if context.tolerance.covers(r1) {
-            return keep(basis, Held::WithinTolerance);
-        }
-        return (basis.asked, basis);
+        basis.held = context
+            .tolerance
+            .covers(r1)
+            .then_some(Held::WithinTolerance);
+        let replicas = basis.held.map_or(basis.asked, |_| current);
+        return (replicas, basis);
     }
     let missing = match r1 {
         _ if pods.missing.is_empty() => None,
@@ -349,24 +343,25 @@ fn settle_observed(
         + if unready_idle { pods.unready.len() } else { 0 };
     // As upstream, whose number of samples includes pods that were not listed, also for A.
     let base = count(pods.ready.len() + pods.unlisted.len() + filled);
+    let replicas = Replicas::from_f64_ceil(r2 * f64::from(base));
+    let held = if context.tolerance.covers(r2) {
+        Some(Held::WithinTolerance)
+    } else if (r1 < 1.0 && r2 > 1.0) || (r1 > 1.0 && r2 < 1.0) {
+        Some(Held::DirectionFlipped)
+    } else if (r2 < 1.0 && replicas > current) || (r2 > 1.0 && replicas < current) {
+        Some(Held::AgainstRatio)
+    } else {
+        None
+    };
     let basis = Basis {
         filled_ratio: Some(r2),
         base,
-        // The ready pods are only some of them here; the others are taken to be like them.
+        // Only some of the pods are ready; the others are taken to be like them.
         asked: Replicas::from_f64_ceil(r1 * current.as_f64()),
+        held,
         ..basis
     };
-    if context.tolerance.covers(r2) {
-        return keep(basis, Held::WithinTolerance);
-    }
-    if (r1 < 1.0 && r2 > 1.0) || (r1 > 1.0 && r2 < 1.0) {
-        return keep(basis, Held::DirectionFlipped);
-    }
-    let replicas = Replicas::from_f64_ceil(r2 * f64::from(base));
-    if (r2 < 1.0 && replicas > current) || (r2 > 1.0 && replicas < current) {
-        return keep(basis, Held::AgainstRatio);
-    }
-    (replicas, basis)
+    (held.map_or(replicas, |_| current), basis)
 }
 
 fn counts(pods: &Grouped<'_>, ratio: f64) -> Basis {
@@ -387,6 +382,11 @@ fn counts(pods: &Grouped<'_>, ratio: f64) -> Basis {
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Returns true if formula C counts a pod: it runs and is ready, even if it is being deleted.
+fn is_ready(pod: &Pod) -> bool {
+    pod.phase == Phase::Running && pod.ready.is_some_and(|r| r.status == Status::True)
 }
 
 /// Formula C.
@@ -416,10 +416,7 @@ fn by_total(
     } else if context.pods.is_empty() {
         return Err(no_pods());
     } else {
-        let is_ready = |pod: &&Arc<Pod>| {
-            pod.phase == Phase::Running && pod.ready.is_some_and(|r| r.status == Status::True)
-        };
-        let ready = count(context.pods.iter().filter(is_ready).count());
+        let ready = count(context.pods.iter().filter(|pod| is_ready(pod)).count());
         // The total is of the whole fleet, so replicas that cannot be observed carry their part of it.
         let serving = ready.saturating_add(context.unseen.get());
         basis = Basis {
@@ -441,7 +438,7 @@ fn by_total(
     })
 }
 
-/// Formula D. The count it compares and keeps is `status.replicas`, as upstream.
+/// Formula D, which compares and keeps `status.replicas`, as upstream.
 fn by_total_per_pod(total: i64, target: i64, context: &MetricContext<'_>) -> MetricProposal {
     let running = context.scale.status;
     let ratio = as_f64(total) / (as_f64(target) * running.as_f64());

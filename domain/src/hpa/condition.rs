@@ -1,7 +1,7 @@
 //! The reasons that the algorithm gives for an autoscaler's conditions, in upstream's words.
 
 words! {
-    /// Why a condition has its status: the closed set of words upstream uses.
+    /// Reason for the status of a condition: the closed set of words that upstream uses.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum ConditionReason {
         /// No stabilization window holds the count.
@@ -32,13 +32,13 @@ words! {
         FailedGetExternalMetric,
         /// The count is within all bounds.
         DesiredWithinRange,
-        /// Raised to `minReplicas`.
+        /// The count is raised to `minReplicas`.
         TooFewReplicas,
-        /// Lowered to `maxReplicas`.
+        /// The count is lowered to `maxReplicas`.
         TooManyReplicas,
-        /// Lowered to the most that scaling up may reach now.
+        /// The count is lowered to the most that scaling up may reach now.
         ScaleUpLimit,
-        /// Raised to the least that scaling down may reach now.
+        /// The count is raised to the least that scaling down may reach now.
         ScaleDownLimit,
     }
 }

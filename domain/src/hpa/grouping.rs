@@ -1,4 +1,4 @@
-//! Which pods count, which are assumed to be idle or busy, and what they request.
+//! The pods that count, the pods that are assumed to be idle or busy, and the requests of all of them.
 //!
 //! A pod is in exactly one group, by the first rule that matches. Ages of samples matter to the CPU
 //! rule only: no sample is rejected for its age.
@@ -80,7 +80,7 @@ pub fn group_pods<'a, S: std::hash::BuildHasher>(
     grouped
 }
 
-/// Whether the CPU sample of a pod is still start-up noise.
+/// Returns true if the CPU sample of a pod is still start-up noise.
 fn is_unready(pod: &Pod, sample: Sample, settings: &Settings, now: Timestamp) -> bool {
     // As upstream: without a readiness condition or a start time its CPU samples do not count.
     let (Some(ready), Some(started)) = (pod.ready, pod.started) else {
@@ -97,8 +97,8 @@ fn is_unready(pod: &Pod, sample: Sample, settings: &Settings, now: Timestamp) ->
     }
 }
 
-/// What a pod requests of `resource`, milli-units: of `container`, if one is named, else of the pod
-/// level if set (and switched on), else summed over its containers.
+/// Request of a pod for `resource`, milli-units: that of `container`, if one is named, else that of the pod level if
+/// set (and switched on), else the sum over the containers.
 ///
 /// # Errors
 ///
@@ -138,29 +138,32 @@ pub fn pod_requests(
     if let Some(request) = pod_level.and_then(|requests| requests.get(resource)) {
         return Ok(request);
     }
-    let request_of = |c: &Container| {
-        c.requests.get(resource).ok_or_else(|| {
-            Unavailable::new(
-                Cause::MissingRequest,
-                format!(
-                    "missing request for {resource} in container {} of Pod {}",
-                    c.name, pod.name
-                ),
-            )
-        })
-    };
     let Some(name) = container else {
-        let sum = pod
+        return pod
             .containers
             .iter()
-            .try_fold(0_i128, |sum, c| Ok(sum + i128::from(request_of(c)?)));
-        return sum.map(narrow);
+            .try_fold(0_i128, |sum, c| {
+                Ok(sum + i128::from(container_request(pod, c, resource)?))
+            })
+            .map(narrow);
     };
     match pod.containers.iter().find(|c| &*c.name == name) {
-        Some(found) => request_of(found),
+        Some(found) => container_request(pod, found, resource),
         None => Err(Unavailable::new(
             Cause::MissingContainer,
             format!("container {name} not found in Pod {}", pod.name),
         )),
     }
+}
+
+fn container_request(pod: &Pod, container: &Container, resource: &str) -> Result<i64, Unavailable> {
+    container.requests.get(resource).ok_or_else(|| {
+        Unavailable::new(
+            Cause::MissingRequest,
+            format!(
+                "missing request for {resource} in container {} of Pod {}",
+                container.name, pod.name
+            ),
+        )
+    })
 }

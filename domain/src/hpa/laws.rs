@@ -364,7 +364,7 @@ impl World {
     }
 }
 
-/// Ready pods that request one core each and use that much.
+/// Ready pods that request one core each and use `milli`.
 fn ready_world(milli: i64, pods: usize, current: Replicas) -> Observation {
     let pod = |i: usize| {
         let app = Container {

@@ -1,4 +1,4 @@
-//! What the controller keeps between reconciliations: recommendations and applied changes.
+//! The log that is kept between reconciliations: recommendations and applied changes.
 //!
 //! A log is a value that goes into a reconciliation and comes out of it. Slots of entries that no longer
 //! count are used again, as upstream does, so a log keeps its greatest length and its order is part of
@@ -18,11 +18,11 @@ pub struct Log {
     pub scale_up: Vec<ScaleEvent>,
     /// Applied changes downwards.
     pub scale_down: Vec<ScaleEvent>,
-    /// Whether the last applied change went from above zero to zero.
+    /// True if the last applied change went from above zero to zero.
     pub scaled_to_zero: bool,
 }
 
-/// Up or down.
+/// Direction of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// More replicas.
@@ -34,22 +34,22 @@ pub enum Direction {
 /// One recommendation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recommendation {
-    /// When it was computed.
+    /// Time at which the recommendation was computed.
     pub at: Timestamp,
     /// The recommended count.
     pub replicas: Replicas,
-    /// Whether the child HPA can have computed it too; see [`Log::mark_mirrored`].
+    /// True if the child HPA can have computed it too; see [`Log::mark_mirrored`].
     pub mirrored: bool,
 }
 
 /// One applied change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaleEvent {
-    /// When it was applied.
+    /// Time at which the change was applied.
     pub at: Timestamp,
-    /// How many replicas were added or removed.
+    /// Number of replicas that were added or removed.
     pub change: Replicas,
-    /// Whether the slot may be used again. Never consulted for sums.
+    /// True if the slot may be used again. Never consulted for sums.
     pub outdated: bool,
 }
 
@@ -79,15 +79,12 @@ impl Log {
 
     /// Marks the entries written at `at` as computed by the child HPA too.
     ///
-    /// The child HPA keeps a log of its own, which cannot be read. What it holds is known only for readings that the
+    /// The child HPA keeps a log of its own, which cannot be read. Its content is known only for readings that the
     /// child made too: those at which it existed and the count was not below its minimum.
     pub fn mark_mirrored(&mut self, at: Timestamp) {
-        let written = self
-            .recommendations
-            .iter_mut()
-            .flatten()
-            .filter(|r| r.at == at);
-        written.for_each(|r| r.mirrored = true);
+        for recommendation in self.recommendations.iter_mut().flatten() {
+            recommendation.mirrored |= recommendation.at == at;
+        }
     }
 
     /// The same log as the child HPA has it: mirrored recommendations only.
@@ -101,16 +98,18 @@ impl Log {
         mirror
     }
 
-    /// How much was changed in one direction within `period` before `now`. An event of exactly that
-    /// age does not count.
+    /// Sum of the changes in one direction within `period` before `now`. An event of exactly that age does not count.
     #[must_use]
     pub fn changed(&self, direction: Direction, period: SignedDuration, now: Timestamp) -> i64 {
         let events = match direction {
             Direction::Up => &self.scale_up,
             Direction::Down => &self.scale_down,
         };
-        let recent = events.iter().filter(|e| now.duration_since(e.at) < period);
-        recent.map(|e| i64::from(e.change.get())).sum()
+        events
+            .iter()
+            .filter(|e| now.duration_since(e.at) < period)
+            .map(|e| i64::from(e.change.get()))
+            .sum()
     }
 
     /// The count `period` before `now`, computed backwards from `current`; may be out of range.

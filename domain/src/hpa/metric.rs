@@ -1,4 +1,4 @@
-//! What a user scales on: metric specs and their targets, decided once when the spec is read.
+//! Metric specs and their targets, decided once when the spec is read.
 //!
 //! A target keeps only the field that its metric type uses; a spec without that field has the target
 //! `Unusable`. An unknown metric type is kept by name, not dropped.
@@ -10,7 +10,7 @@ pub enum MetricSpec {
     Resource {
         /// `cpu`, `memory`, ...
         name: String,
-        /// What to compare it with.
+        /// Target of the metric.
         target: Target,
     },
     /// A resource of one container per pod.
@@ -19,7 +19,7 @@ pub enum MetricSpec {
         name: String,
         /// The container's name.
         container: String,
-        /// What to compare it with.
+        /// Target of the metric.
         target: Target,
     },
     /// A custom metric of the pods, averaged over them.
@@ -28,18 +28,18 @@ pub enum MetricSpec {
         metric: String,
         /// Label selector of the metric.
         selector: Option<String>,
-        /// What to compare it with.
+        /// Target of the metric.
         target: Target,
     },
     /// A metric of one object.
     Object {
-        /// The object.
+        /// The object that has the metric.
         described: ObjectRef,
         /// The metric's name.
         metric: String,
         /// Label selector of the metric.
         selector: Option<String>,
-        /// What to compare it with.
+        /// Target of the metric.
         target: Target,
     },
     /// A metric from outside the cluster; its series are summed.
@@ -48,7 +48,7 @@ pub enum MetricSpec {
         metric: String,
         /// Label selector of the metric.
         selector: Option<String>,
-        /// What to compare it with.
+        /// Target of the metric.
         target: Target,
     },
     /// A type this version does not know, by its name.
@@ -77,15 +77,15 @@ words! {
 /// An object in the workload's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// Group and version.
+    /// Group and version of the object.
     pub api_version: String,
-    /// Kind.
+    /// Kind of the object.
     pub kind: String,
-    /// Name.
+    /// Name of the object.
     pub name: String,
 }
 
-/// What a metric is compared with.
+/// Target of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// `averageUtilization`: percent of the requests.
@@ -94,7 +94,7 @@ pub enum Target {
     AverageValue(i64),
     /// `value`: milli-units in total.
     Value(i64),
-    /// Nothing written that this type of metric uses: the metric is unavailable.
+    /// No written field that this type of metric uses: the metric is unavailable.
     Unusable,
 }
 
@@ -133,7 +133,7 @@ impl Target {
     pub fn read(kind: MetricKind, written: WrittenTarget<'_>) -> Self {
         let average = written.average_value.map(Self::AverageValue);
         let value = written.value.map(Self::Value);
-        let chosen = match (kind, written.kind) {
+        match (kind, written.kind) {
             (MetricKind::Resource | MetricKind::ContainerResource, _) => {
                 average.or(written.average_utilization.map(Self::Utilization))
             }
@@ -141,8 +141,8 @@ impl Target {
             (MetricKind::Object, "Value") => value,
             (MetricKind::External, _) => average.or(value),
             (MetricKind::Object | MetricKind::Unknown, _) => None,
-        };
-        chosen.unwrap_or(Self::Unusable)
+        }
+        .unwrap_or(Self::Unusable)
     }
 }
 
@@ -160,13 +160,13 @@ impl MetricSpec {
         }
     }
 
-    /// Whether its total is a sum over the pods of the workload.
+    /// Returns true if the total of the metric is a sum over the pods of the workload.
     #[must_use]
     pub const fn is_of_pods(&self) -> bool {
         !matches!(self.kind(), MetricKind::Object | MetricKind::External)
     }
 
-    /// What the metric is compared with; an unknown type has nothing usable.
+    /// Target of the metric; an unknown type has no usable one.
     #[must_use]
     pub const fn target(&self) -> Target {
         match self {

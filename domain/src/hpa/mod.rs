@@ -5,7 +5,7 @@
 //!                  per metric                    stabilization, policies, bounds
 //! ```
 //!
-//! [`reconcile()`] does all of this for what was observed. All arithmetic is in milli-units (`i64`, sums
+//! [`reconcile()`] does all of this for an observation. All arithmetic is in milli-units (`i64`, sums
 //! and products in `i128`) and in `f64` in the order upstream writes it, because the roundings are part
 //! of the result. Reading the cluster and writing the scale are left to the caller.
 //!

@@ -9,7 +9,7 @@
 
 use jiff::Timestamp;
 
-use super::{Behavior, ConditionReason, Hpa, Log, Recommendation, Settings, StabilizationWindows};
+use super::{Behavior, ConditionReason, Hpa, Log, Settings, StabilizationWindows};
 use crate::{ReplicaBounds, Replicas};
 
 /// The current count, and the one that the metrics recommend.
@@ -21,12 +21,12 @@ pub struct Step {
     pub recommended: Replicas,
 }
 
-/// The count that may be set, and what changed it.
+/// The count that may be set, and the reasons for changing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Normalized {
-    /// After the stabilization windows.
+    /// The count after the stabilization windows.
     pub stabilized: Replicas,
-    /// After rate limits and bounds: the count to set.
+    /// The count after rate limits and bounds: the one to set.
     pub desired: Replicas,
     /// Reason of `AbleToScale` (always true): `ReadyForNewScale` or the window that holds the count.
     pub able: ConditionReason,
@@ -37,9 +37,8 @@ pub struct Normalized {
 }
 
 impl Normalized {
-    /// Whether a bound or a rate limit changed the count.
-    ///
-    /// This is what the condition `ScalingLimited` says.
+    /// Returns true if a bound or a rate limit changed the count, which is the status of the condition
+    /// `ScalingLimited`.
     #[must_use]
     pub fn limited(&self) -> bool {
         self.desired != self.stabilized
@@ -111,21 +110,22 @@ pub fn normalize(
     }
 }
 
-/// The highest of the recommendation and the entries within the window. Any older slot is free.
+/// The highest of the recommendation and the entries within the scale-down window. Any older slot is free.
 fn stabilize_down(
     recommended: Replicas,
     windows: StabilizationWindows,
     log: &mut Log,
     now: Timestamp,
 ) -> Replicas {
-    let is_old = |r: &Recommendation| !windows.reaches(windows.down, r.at, now);
-    let recent = log
+    let stabilized = log
         .recommendations()
         .iter()
-        .filter(|r| !is_old(r))
-        .map(|r| r.replicas);
-    let stabilized = recent.fold(recommended, Ord::max);
-    log.write(recommended, now, is_old);
+        .filter(|r| windows.reaches(windows.down, r.at, now))
+        .map(|r| r.replicas)
+        .fold(recommended, Ord::max);
+    log.write(recommended, now, |r| {
+        !windows.reaches(windows.down, r.at, now)
+    });
     stabilized
 }
 
@@ -137,7 +137,6 @@ fn stabilize_both(
     log: &mut Log,
     now: Timestamp,
 ) -> Replicas {
-    let age = |r: &Recommendation| now.duration_since(r.at);
     let (mut up, mut down) = (step.recommended, step.recommended);
     for r in log.recommendations() {
         if windows.reaches(windows.up, r.at, now) {
@@ -147,8 +146,9 @@ fn stabilize_both(
             down = down.max(r.replicas);
         }
     }
+    let longest = windows.up.max(windows.down);
     log.write(step.recommended, now, |r| {
-        age(r) > windows.up && age(r) > windows.down
+        now.duration_since(r.at) > longest
     });
     step.current.max(up).min(down)
 }
@@ -213,7 +213,7 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::hpa::ScalingRules;
+    use crate::hpa::{Recommendation, ScalingRules};
 
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 

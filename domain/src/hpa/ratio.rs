@@ -4,17 +4,17 @@
 //!
 //! Source: upstream `metrics/utilization.go` and the tolerance test of `replica_calculator.go`.
 
-/// How far a ratio may be from 1 without a change, per direction.
+/// Distance of a ratio from 1 up to which nothing changes, per direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Below 1.
+    /// Distance below 1.
     pub down: f64,
-    /// Above 1.
+    /// Distance above 1.
     pub up: f64,
 }
 
 impl Tolerance {
-    /// Whether `(1 - down) <= ratio <= (1 + up)`, both bounds inclusive.
+    /// Returns true if `(1 - down) <= ratio <= (1 + up)`, both bounds inclusive.
     ///
     /// ```
     /// use foretide_domain::hpa::Tolerance;
@@ -34,7 +34,7 @@ impl Tolerance {
 pub struct Ratio {
     /// `usage / target`.
     pub ratio: f64,
-    /// What `ratio` was computed from: whole percent of the requests, or milli-units per pod.
+    /// Usage in the unit of the target: whole percent of the requests, or milli-units per pod.
     pub usage: i64,
     /// Mean usage per pod, milli-units, truncated.
     pub raw_average: i64,

@@ -1,4 +1,4 @@
-//! One reconciliation of an autoscaler: from what was observed to a count and the next log.
+//! One reconciliation of an autoscaler: from an observation to a count and the next log.
 //!
 //! [`reconcile`] decides and writes nothing. The caller writes the scale, and then records the change
 //! with [`record_scale`](super::record_scale).
@@ -16,16 +16,16 @@ use crate::{
     observation::{Cause, Unavailable},
 };
 
-/// What a reconciliation decided and why.
+/// Result of a reconciliation, and the numbers behind it.
 ///
-/// The fields follow the order of the steps; one that is `None` was not reached.
+/// The fields follow the order of the steps; a field is `None` if its step was not reached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reconciliation {
     /// `spec.replicas` as observed.
     pub current: Replicas,
     /// One entry per metric; empty when metrics were not computed.
     pub proposals: Vec<Result<MetricProposal, Unavailable>>,
-    /// Which rule decided.
+    /// The rule that decided.
     pub verdict: Verdict,
     /// The largest proposal. `None` when there is none to be logged.
     pub recommended: Option<Replicas>,
@@ -46,21 +46,21 @@ pub struct Reconciliation {
     pub log: Log,
 }
 
-/// Which rule decided the count.
+/// Rule that decided the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// At zero replicas, and stays there.
+    /// The workload is at zero replicas and stays there.
     Disabled,
-    /// More replicas than `maxReplicas`: set to it without reading metrics.
+    /// More replicas than `maxReplicas`: lowered to it without reading metrics.
     AboveMax,
-    /// Fewer replicas than `minReplicas`: set to it without reading metrics.
+    /// Fewer replicas than `minReplicas`: raised to it without reading metrics.
     BelowMin,
     /// All metrics failed, or some did and the others propose fewer replicas: the count is held.
     Unavailable {
-        /// How many metrics failed.
+        /// Number of metrics that failed.
         failed: usize,
     },
-    /// Computed from metrics.
+    /// The count is computed from metrics.
     Computed {
         /// Index of the metric with the largest proposal; the first of equals.
         winner: usize,
@@ -165,10 +165,13 @@ impl Reconciliation {
             // As upstream: while a metric is unavailable, the others may scale up but not down.
             .filter(|(_, best)| failed == 0 || *best >= self.current);
         let Some((winner, recommended)) = best else {
-            let mut metrics = hpa.metrics.iter().zip(&self.proposals);
             // As upstream, the condition is that of the first metric that failed.
-            let first = metrics.find(|(_, proposal)| proposal.is_err());
-            self.scaling_active = first.map(|(metric, _)| failure_reason(metric));
+            self.scaling_active = hpa
+                .metrics
+                .iter()
+                .zip(&self.proposals)
+                .find(|(_, proposal)| proposal.is_err())
+                .map(|(metric, _)| failure_reason(metric));
             self.verdict = Verdict::Unavailable { failed };
             return;
         };
@@ -180,9 +183,11 @@ impl Reconciliation {
 
     /// The largest proposal and its index, the first of equals.
     fn largest(&self) -> Option<(usize, Replicas)> {
-        let counts = self.proposals.iter().enumerate();
-        let counts = counts.filter_map(|(i, p)| p.as_ref().ok().map(|p| (i, p.replicas)));
-        counts.reduce(|best, next| if next.1 > best.1 { next } else { best })
+        self.proposals
+            .iter()
+            .enumerate()
+            .filter_map(|(i, proposal)| Some((i, proposal.as_ref().ok()?.replicas)))
+            .reduce(|best, next| if next.1 > best.1 { next } else { best })
     }
 
     fn normalize(
@@ -209,7 +214,7 @@ impl Reconciliation {
     }
 }
 
-/// The reason of `ScalingActive` when this metric failed.
+/// The reason of `ScalingActive` after a failure of this metric.
 fn failure_reason(metric: &MetricSpec) -> ConditionReason {
     match metric.kind() {
         MetricKind::Resource => ConditionReason::FailedGetResourceMetric,

@@ -1,6 +1,6 @@
-//! Converts the response of a metrics API to what the calculator reads: samples of pods by group, or one total.
+//! Conversion of the response of a metrics API for the calculator: samples of pods by group, or one total.
 //!
-//! A pod whose usage lacks a container or the resource has no sample; the calculator decides what is assumed for it.
+//! A pod whose usage lacks a container or the resource has no sample; the calculator assumes a value for it.
 //!
 //! Source: upstream `metrics/client.go`.
 
@@ -16,18 +16,18 @@ use crate::{
     observation::{Cause, Measured, Pod, PodSample, PodUsage, Unavailable},
 };
 
-/// What a metric is computed with, besides its spec and its reading.
+/// Inputs of the computation of a metric, apart from its spec and its reading.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricContext<'a> {
     /// The scale subresource.
     pub scale: Scale,
-    /// How many of its replicas cannot be observed; see [`crate::Observation::unseen`].
+    /// Number of replicas that cannot be observed; see [`crate::Observation::unseen`].
     pub unseen: Replicas,
-    /// How many of its pods are not listed; see [`crate::Observation::undelivered`].
+    /// Number of pods that are not listed; see [`crate::Observation::undelivered`].
     pub undelivered: Replicas,
     /// The selected pods.
     pub pods: &'a [Arc<Pod>],
-    /// How far the ratio may be from 1.
+    /// Distance of the ratio from 1 up to which nothing changes.
     pub tolerance: Tolerance,
     /// The controller's flags.
     pub settings: &'a Settings,
@@ -59,25 +59,16 @@ pub(super) fn group<'a>(
             if usage.is_empty() {
                 return Err(no_samples(metric, "resource"));
             }
-            let of_pod =
-                |pod: &'a Arc<PodUsage>| Some((&*pod.pod, usage_of(pod, resource, container)?));
-            usage.iter().filter_map(of_pod).collect::<HashMap<_, _>>()
+            usage
+                .iter()
+                .filter_map(|pod| Some((&*pod.pod, usage_of(pod, resource, container)?)))
+                .collect::<HashMap<_, _>>()
         }
         (MetricKind::Pods, Measured::Samples(samples)) => {
             if samples.is_empty() {
                 return Err(no_samples(metric, "custom"));
             }
-            let of_pod = |s: &'a PodSample| {
-                (
-                    &*s.pod,
-                    Sample {
-                        value: s.value,
-                        at: s.at,
-                        window: s.window,
-                    },
-                )
-            };
-            samples.iter().map(of_pod).collect()
+            samples.iter().map(sample_of).collect()
         }
         _ => return Err(mismatch(metric)),
     };
@@ -95,6 +86,14 @@ pub(super) fn group<'a>(
         return Err(no_ready_pods());
     }
     Ok(pods)
+}
+
+/// The name of a pod and its sample of a custom metric.
+fn sample_of(sample: &PodSample) -> (&str, Sample) {
+    let &PodSample {
+        value, at, window, ..
+    } = sample;
+    (&sample.pod, Sample { value, at, window })
 }
 
 /// The usage of a pod, or of one of its containers; `None` leaves the pod without a sample.

@@ -19,25 +19,25 @@ use jiff::SignedDuration;
 /// The fields with a flag name it; the two of the scale-up limit are constants of `horizontal.go`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How far the ratio may be from 1 without a change, both ways, where `behavior` gives none.
+    /// Distance of the ratio from 1, in both directions, up to which nothing changes, where `behavior` gives none.
     /// `--horizontal-pod-autoscaler-tolerance`.
     pub tolerance: f64,
-    /// How long a recommendation holds a scale-down back, where `behavior` gives no window.
+    /// Time for which a recommendation holds a scale-down back, where `behavior` gives no window.
     /// `--horizontal-pod-autoscaler-downscale-stabilization`.
     pub downscale_stabilization: SignedDuration,
-    /// How long after its start a pod's CPU samples may be ignored.
+    /// Time after the start of a pod in which its CPU samples may be ignored.
     /// `--horizontal-pod-autoscaler-cpu-initialization-period`.
     pub cpu_initialization_period: SignedDuration,
-    /// How long after its start a pod that turns not ready counts as never ready.
+    /// Time after the start of a pod in which one that turns not ready counts as never ready.
     /// `--horizontal-pod-autoscaler-initial-readiness-delay`.
     pub initial_readiness_delay: SignedDuration,
-    /// Without `behavior`: a pass at most multiplies the count by this.
+    /// Largest factor by which a pass without `behavior` multiplies the count.
     pub scale_up_limit_factor: f64,
-    /// Without `behavior`: a pass may always reach this count.
+    /// Count that a pass without `behavior` may always reach.
     pub scale_up_limit_minimum: f64,
-    /// When metrics are computed at zero replicas.
+    /// Rule for the computation of metrics at zero replicas.
     pub zero: ZeroRule,
-    /// Whether pod-level resource requests take the place of the containers'.
+    /// True if pod-level resource requests take the place of the containers'.
     pub pod_level_resources: bool,
 }
 
@@ -57,13 +57,13 @@ impl Default for Settings {
     }
 }
 
-/// When metrics are computed for a workload at zero replicas.
+/// Rule for the computation of metrics at zero replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroRule {
-    /// Never: zero is a pause (feature gate `HPAScaleToZero` off).
+    /// No computation: zero is a pause (feature gate `HPAScaleToZero` off).
     Never,
-    /// When this autoscaler itself scaled to zero (Kubernetes 1.36 and newer, gate on).
+    /// Computation after this autoscaler itself scaled to zero (Kubernetes 1.36 and newer, gate on).
     WhenScaledToZero,
-    /// Whenever `minReplicas` is zero, also after a change by a user (before 1.36).
+    /// Computation if `minReplicas` is zero, also after a change by a user (before 1.36).
     WhenMinIsZero,
 }

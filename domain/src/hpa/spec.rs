@@ -28,13 +28,13 @@ pub struct Hpa<'a> {
 }
 
 impl Hpa<'_> {
-    /// Whether any metric can be read without pods: type Object or External.
+    /// Returns true if any metric can be read without pods: type Object or External.
     #[must_use]
     pub fn reads_beyond_pods(&self) -> bool {
         self.metrics.iter().any(|metric| !metric.is_of_pods())
     }
 
-    /// Whether metrics are computed at zero replicas.
+    /// Returns true if metrics are computed at zero replicas.
     ///
     /// `scaled_to_zero`: the last change was this autoscaler's own, from above zero to zero.
     #[must_use]

@@ -1,5 +1,5 @@
-//! The decisions ahead: what forecasts, cron windows and bounds ask for, minute by minute, while what will be measured
-//! is unknown.
+//! The decisions ahead: the counts that forecasts, cron windows and bounds ask for, minute by minute, while future
+//! measurements are unknown.
 //!
 //! ```text
 //! forecasts made now --peak of each minute's window--+
@@ -7,8 +7,10 @@
 //! cron windows, bounds ------------------------------+
 //! ```
 //!
-//! Each decision is [`decide`]'s. Metrics can only ask for more, so of a workload with metrics these counts are the
-//! fewest to expect.
+//! Each decision is made by [`decide`]. Metrics can only ask for more, so these counts are the fewest to expect of a
+//! workload with metrics.
+
+use std::fmt::Write as _;
 
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
@@ -31,24 +33,24 @@ use crate::{
 pub struct ForecastAhead {
     /// Identifier of the metric.
     pub name: String,
-    /// The forecast and what one replica carries, in the same unit; or why there is none.
+    /// The forecast and the demand that one replica carries, in the same unit; or the reason why there is none.
     pub made: Result<(Forecast, f64), Refused>,
     /// The lead time that the forecast assumes.
     pub lead_time: LeadTime,
 }
 
-/// What is expected of one minute.
+/// Expectation for one minute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpectedMinute {
-    /// When it begins.
+    /// Beginning of the minute.
     pub at: Timestamp,
-    /// How many replicas are asked for.
+    /// Number of replicas that are asked for.
     pub replicas: Replicas,
-    /// How many replicas the forecasts ask for, before rounding; `None` where no forecast reaches.
+    /// Number of replicas that the forecasts ask for, before rounding; `None` where no forecast reaches.
     pub forecast_replicas: Option<f64>,
-    /// Whose proposal wins; `None` if neither a forecast nor a cron window proposes a count.
+    /// Source of the winning proposal; `None` if neither a forecast nor a cron window proposes a count.
     pub source: Option<Source>,
-    /// Why, in one sentence without a full stop.
+    /// Explanation of the count, in one sentence without a full stop.
     pub reason: String,
 }
 
@@ -56,7 +58,7 @@ pub struct ExpectedMinute {
 #[derive(Debug)]
 pub struct Ahead {
     workload: Workload,
-    /// Whether the workload has metrics, which are left out.
+    /// True if the workload has metrics, which are left out.
     measured: bool,
     forecasts: Vec<ForecastAhead>,
     current: Replicas,
@@ -67,7 +69,7 @@ pub struct Ahead {
 // === impl ForecastAhead ===
 
 impl ForecastAhead {
-    /// Until when its windows are covered; `None` without a forecast.
+    /// The last time whose window the forecast covers; `None` without a forecast.
     #[must_use]
     pub fn reach(&self, workload: &Workload) -> Option<Timestamp> {
         let (forecast, _) = self.made.as_ref().ok()?;
@@ -85,11 +87,12 @@ impl ForecastAhead {
                 bounds: peak.bounds,
                 target: *target,
             });
-            let later = || Some(Predicted::of(forecast.highest(now, window)?, *target));
-            direct.or_else(later).ok_or_else(|| {
-                let end = forecast.end();
-                Refused::new(Reason::Expired, format!("the forecast ends at {end}"))
-            })
+            direct
+                .or_else(|| Some(Predicted::of(forecast.highest(now, window)?, *target)))
+                .ok_or_else(|| {
+                    let end = forecast.end();
+                    Refused::new(Reason::Expired, format!("the forecast ends at {end}"))
+                })
         });
         let details = made.ok();
         ForecastReading {
@@ -103,9 +106,11 @@ impl ForecastAhead {
 
 /// The span whose peak is provided for.
 fn window(forecast: &Forecast, workload: &Workload) -> SignedDuration {
-    let configured = workload.prediction.as_ref().map(|p| p.window);
-    let direct = forecast.direct().map(|peak| peak.window);
-    direct.or(configured).unwrap_or_default()
+    match (forecast.direct(), &workload.prediction) {
+        (Some(peak), _) => peak.window,
+        (None, Some(prediction)) => prediction.window,
+        (None, None) => SignedDuration::ZERO,
+    }
 }
 
 // === impl Ahead ===
@@ -157,13 +162,9 @@ impl Ahead {
         (decision, super::forecast_replicas(&seen))
     }
 
-    /// The count that nothing but the bounds, and earlier proposals, asks for.
+    /// The count by the bounds and earlier proposals alone, and its reason.
     fn without_proposals(&self, decision: &Decision) -> (Replicas, String) {
         let floor = decision.floor_lane.floor;
-        let proposals = decision.proposals.iter();
-        let absent = proposals.filter(|p| p.source == Source::Forecast && p.replicas.is_none());
-        let notes = absent.map(|p| format!("; no forecast of {}: {}", p.name, p.message));
-        let missing: String = notes.collect();
         let cause = if floor > self.workload.bounds.min {
             "held by the scale-down window"
         } else {
@@ -175,7 +176,14 @@ impl Ahead {
             "; no cron window is open"
         };
         let count = counted(floor.get(), "replica");
-        (floor, format!("{count}: {cause}{window}{missing}"))
+        let mut reason = format!("{count}: {cause}{window}");
+        for proposal in &decision.proposals {
+            if proposal.source == Source::Forecast && proposal.replicas.is_none() {
+                let (name, message) = (&proposal.name, &proposal.message);
+                let _infallible = write!(reason, "; no forecast of {name}: {message}");
+            }
+        }
+        (floor, reason)
     }
 
     fn scale_to(&mut self, to: Replicas) {

@@ -51,16 +51,17 @@ pub fn reading(
     };
     let total = thousand_times(demand);
     let each = pods.iter().zip(shares(total, pods.len()));
-    let used = |resource: &str, container: Option<&str>| {
-        let each = pods.iter().zip(shares(total, pods.len()));
-        let usage = each.map(|(pod, share)| usage(pod, resource, container, share, at));
-        Measured::Usage(usage.collect())
-    };
     Ok(match metric {
-        MetricSpec::Resource { name, .. } => used(name, None),
+        MetricSpec::Resource { name, .. } => Measured::Usage(
+            each.map(|(pod, share)| usage(pod, name, None, share, at))
+                .collect(),
+        ),
         MetricSpec::ContainerResource {
             name, container, ..
-        } => used(name, Some(container)),
+        } => Measured::Usage(
+            each.map(|(pod, share)| usage(pod, name, Some(container), share, at))
+                .collect(),
+        ),
         MetricSpec::Pods { .. } => Measured::Samples(
             each.map(|(pod, value)| PodSample {
                 pod: Arc::clone(&pod.name),
@@ -76,7 +77,7 @@ pub fn reading(
     })
 }
 
-/// One pod's usage of a resource, all of it in the container that counts.
+/// One pod's usage of a resource, all of it in one container: the named one, or the first.
 fn usage(
     pod: &Pod,
     resource: &str,
@@ -84,16 +85,11 @@ fn usage(
     share: i64,
     at: Timestamp,
 ) -> Arc<PodUsage> {
-    let counts = |index: usize, name: &str| container.map_or(index == 0, |wanted| wanted == name);
-    let containers = pod.containers.iter().enumerate().map(|(index, container)| {
-        let milli = if counts(index, &container.name) {
-            share
-        } else {
-            0
-        };
+    let containers = pod.containers.iter().enumerate().map(|(index, each)| {
+        let counts = container.map_or(index == 0, |wanted| wanted == &*each.name);
         ContainerUsage {
-            name: Arc::clone(&container.name),
-            usage: Requests::from_iter([(resource, milli)]),
+            name: Arc::clone(&each.name),
+            usage: Requests::from_iter([(resource, if counts { share } else { 0 })]),
         }
     });
     Arc::new(PodUsage {

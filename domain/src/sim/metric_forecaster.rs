@@ -27,7 +27,7 @@ pub(super) struct MetricForecaster<'a> {
     series: Series,
     next: Timestamp,
     latest: Result<Forecast, Refused>,
-    /// The forecasts for the minutes within the next lead time, by when the minutes begin.
+    /// The forecasts for the minutes within the next lead time, ordered by the beginning of the minutes.
     upcoming: VecDeque<Prediction>,
 }
 
@@ -54,7 +54,6 @@ impl<'a> MetricForecaster<'a> {
                     .series(f.sample_interval(), f.history_length(), begin)
             },
         );
-        let pending = || Refused::new(Reason::Pending, "no forecast has been computed yet");
         Self {
             recorded,
             window,
@@ -63,7 +62,9 @@ impl<'a> MetricForecaster<'a> {
             forecaster,
             series,
             next: begin,
-            latest: Err(refused.unwrap_or_else(pending)),
+            latest: Err(refused.unwrap_or_else(|| {
+                Refused::new(Reason::Pending, "no forecast has been computed yet")
+            })),
             upcoming: VecDeque::new(),
         }
     }
@@ -83,7 +84,7 @@ impl<'a> MetricForecaster<'a> {
         self.ahead = ahead;
     }
 
-    /// What each quantile would have had so far, if the forecaster measures it.
+    /// Hypothetical results of each quantile so far, if the forecaster measures them.
     pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
         self.forecaster.as_ref()?.trade_offs()
     }
@@ -130,7 +131,7 @@ impl<'a> MetricForecaster<'a> {
             .unwrap_or(Timestamp::MAX);
     }
 
-    /// What was forecast for the minute that begins at `at`, a lead time before, in the unit of the metric.
+    /// The forecast, made a lead time before, for the minute that begins at `at`, in the unit of the metric.
     pub(super) fn forecast_for(&self, at: Timestamp) -> Option<Prediction> {
         self.upcoming.front().copied().filter(|made| made.at == at)
     }
@@ -142,8 +143,10 @@ impl<'a> MetricForecaster<'a> {
             return;
         };
         let end = at.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
-        let forecast = self.latest().filter(|made| now <= made.valid_until());
-        let made = forecast.and_then(|made| made.samples().take_while(|p| p.at <= end).last());
+        let made = self
+            .latest()
+            .filter(|made| now <= made.valid_until())
+            .and_then(|made| made.samples().take_while(|p| p.at <= end).last());
         self.upcoming
             .extend(made.map(|made| Prediction { at, ..made }));
     }

@@ -48,24 +48,24 @@ pub const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 pub struct RecordedMetric {
     /// The metric.
     pub metric: MetricSpec,
-    /// Its total demand.
+    /// Total demand of the metric.
     pub recording: Recording,
 }
 
-/// What all runs of a simulation share.
+/// Common part of all runs of a simulation.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// One per metric of the workload, in its order.
     pub metrics: Vec<RecordedMetric>,
-    /// What the pods are like.
+    /// Properties of the pods.
     pub template: PodTemplate,
-    /// How long a pod takes from being asked for to serving.
+    /// Time from the request for a pod until it serves.
     pub start_up: SignedDuration,
     /// The first decision.
     pub begin: Timestamp,
 }
 
-/// A forecaster that was built from a spec, or why it could not be.
+/// A forecaster that was built from a spec, or the reason why it could not be.
 pub type BuiltForecaster = Result<Box<dyn Forecaster>, Refused>;
 
 /// One run of a workload in an environment.
@@ -135,17 +135,17 @@ pub struct Run<'a> {
 /// One minute of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Minute {
-    /// When it began: the instant of the decision.
+    /// Beginning of the minute: the instant of the decision.
     pub at: Timestamp,
-    /// What had to be served in it; `None` where nothing was recorded, or nothing has a target per replica.
+    /// Demand to be served in the minute; `None` where nothing was recorded, or no metric has a target per replica.
     pub load: Option<Load>,
-    /// How many replicas were asked for.
+    /// Number of replicas that were asked for.
     pub asked: Replicas,
-    /// How many served.
+    /// Number of replicas that served.
     pub ready: Replicas,
-    /// How many replicas the forecast in force asked for, before rounding.
+    /// Number of replicas that the forecast in force asked for, before rounding.
     pub forecast_replicas: Option<f64>,
-    /// Whether the count was changed.
+    /// True if the count was changed.
     pub changed: bool,
 }
 
@@ -156,14 +156,14 @@ pub struct Load {
     pub track: usize,
     /// The total, in the metric's base unit.
     pub demand: f64,
-    /// What one replica carries, in the same unit.
+    /// Demand that one replica carries, in the same unit.
     pub target: f64,
 }
 
 // === impl Load ===
 
 impl Load {
-    /// How many replicas carry it at their target: `demand / target`.
+    /// Number of replicas that carry the demand at their target: `demand / target`.
     ///
     /// ```
     /// use foretide_domain::sim::Load;
@@ -180,29 +180,34 @@ impl Load {
 // === impl Environment ===
 
 impl Environment {
-    /// What a replica of the template carries of each metric; `None` for a metric without a target per replica.
+    /// Demand of each metric that a replica of the template carries; `None` for a metric without a target per replica.
     #[must_use]
     pub fn targets(&self) -> Vec<Option<f64>> {
         let one = [self.template.serving("one", self.begin)];
-        let target = |recorded: &RecordedMetric| demand::target(&recorded.metric, &one, None).ok();
-        self.metrics.iter().map(target).collect()
+        self.metrics
+            .iter()
+            .map(|recorded| demand::target(&recorded.metric, &one, None).ok())
+            .collect()
     }
 
     /// The demand of the minute that begins at `at`.
     fn load(&self, targets: &[Option<f64>], at: Timestamp) -> Option<Load> {
         let end = at.checked_add(MINUTE).ok()?;
-        let metrics = self.metrics.iter().zip(targets).enumerate();
-        let loads = metrics.filter_map(|(track, (of, target))| {
-            Some(Load {
-                track,
-                demand: of.recording.minute_to(end)?,
-                target: (*target)?,
+        self.metrics
+            .iter()
+            .zip(targets)
+            .enumerate()
+            .filter_map(|(track, (of, target))| {
+                Some(Load {
+                    track,
+                    demand: of.recording.minute_to(end)?,
+                    target: (*target)?,
+                })
             })
-        });
-        loads.max_by(|a, b| a.replicas().total_cmp(&b.replicas()))
+            .max_by(|a, b| a.replicas().total_cmp(&b.replicas()))
     }
 
-    /// As many pods as the demand before the first decision needs, within the bounds and at least one.
+    /// Number of pods that the demand before the first decision needs, within the bounds and at least one.
     fn first_count(&self, workload: &Workload) -> Replicas {
         let before = self.begin.checked_sub(MINUTE).unwrap_or(self.begin);
         let load = self.load(&self.targets(), before);
@@ -229,21 +234,24 @@ impl<'a> Run<'a> {
     ) -> Self {
         let workload = acting(workload);
         let lead_time = LeadTime::of(None, Some(environment.start_up));
-        let window = workload.prediction.as_ref().map(|p| p.window);
-        let metrics = environment.metrics.iter().zip(forecasters);
-        let forecasters = window.map_or_else(Vec::new, |window| {
-            let begin = environment.begin;
-            let all = metrics.map(|(recorded, built)| {
-                MetricForecaster::new(recorded, built, window, lead_time, begin)
-            });
-            all.collect()
-        });
+        let begin = environment.begin;
+        let forecasters = match &workload.prediction {
+            Some(prediction) => environment
+                .metrics
+                .iter()
+                .zip(forecasters)
+                .map(|(recorded, built)| {
+                    MetricForecaster::new(recorded, built, prediction.window, lead_time, begin)
+                })
+                .collect(),
+            None => Vec::new(),
+        };
         let pods = SimulatedPods::new(
             &workload.target.name,
             environment.template.clone(),
             environment.start_up,
             environment.first_count(&workload),
-            environment.begin,
+            begin,
         );
         Self {
             environment,
@@ -253,7 +261,7 @@ impl<'a> Run<'a> {
             settings: Settings::default(),
             pods,
             history: History::default(),
-            now: environment.begin,
+            now: begin,
         }
     }
 
@@ -277,8 +285,8 @@ impl<'a> Run<'a> {
 
     /// The decision of the next minute, and its result.
     ///
-    /// The decision is made at the beginning of the minute, from the demand of the one before. What is returned says
-    /// how the replicas that serve then fare in the minute that follows.
+    /// The decision is made at the beginning of the minute, from the demand of the one before. The returned [`Minute`]
+    /// tells how the replicas that serve at that time fare during the minute.
     pub fn minute(&mut self) -> (Minute, Decision) {
         let now = self.now;
         self.pods.advance(now);
@@ -299,10 +307,11 @@ impl<'a> Run<'a> {
         (minute, decision)
     }
 
-    /// What each quantile would have had so far, of each metric whose forecaster measures it.
+    /// Hypothetical results of each quantile so far, for each metric whose forecaster measures them.
     pub fn trade_offs(&self) -> impl Iterator<Item = TradeOffs> + '_ {
-        let all = self.forecasters.iter();
-        all.filter_map(MetricForecaster::trade_offs)
+        self.forecasters
+            .iter()
+            .filter_map(MetricForecaster::trade_offs)
     }
 
     /// Changes the price at which forecasters buy replicas, of those that were configured with one.
@@ -318,23 +327,24 @@ impl<'a> Run<'a> {
         self.forecasters.first().and_then(MetricForecaster::latest)
     }
 
-    /// What was forecast for the minute that begins at `at` a lead time before, in replicas; of several metrics the one
-    /// that asked for the most.
+    /// The forecast, made a lead time before, for the minute that begins at `at`, in replicas; of several metrics the
+    /// one that asked for the most.
     ///
     /// `None` for every minute but the last decided one, and if no forecast was in force.
     #[must_use]
     pub fn forecast_for(&self, at: Timestamp) -> Option<Prediction> {
-        let all = self.forecasters.iter().zip(&self.targets);
-        let all = all.filter_map(|(forecaster, target)| {
-            let (made, target) = (forecaster.forecast_for(at)?, (*target)?);
-            Some(Prediction {
-                at,
-                value: made.value / target,
-                upper: made.upper.map(|upper| upper / target),
+        self.forecasters
+            .iter()
+            .zip(&self.targets)
+            .filter_map(|(forecaster, target)| {
+                let (made, target) = (forecaster.forecast_for(at)?, (*target)?);
+                Some(Prediction {
+                    at,
+                    value: made.value / target,
+                    upper: made.upper.map(|upper| upper / target),
+                })
             })
-        });
-        let highest = |p: &Prediction| p.upper.unwrap_or(p.value);
-        all.max_by(|a, b| highest(a).total_cmp(&highest(b)))
+            .max_by(|a, b| highest(a).total_cmp(&highest(b)))
     }
 
     /// The observation at the beginning of the minute: the demand of the previous minute, over the pods that served it.
@@ -381,6 +391,10 @@ impl<'a> Run<'a> {
     }
 }
 
+fn highest(prediction: &Prediction) -> f64 {
+    prediction.upper.unwrap_or(prediction.value)
+}
+
 /// The same workload in strategy Auto and mode Direct.
 fn acting(mut workload: Workload) -> Workload {
     workload.strategy = Strategy::Auto;
@@ -388,7 +402,7 @@ fn acting(mut workload: Workload) -> Workload {
     workload
 }
 
-/// The same workload without forecasts and cron windows: what a plain autoscaler does.
+/// The same workload without forecasts and cron windows, as for a plain autoscaler.
 #[must_use]
 pub fn plain(mut workload: Workload) -> Workload {
     workload.prediction = None;
@@ -399,12 +413,10 @@ pub fn plain(mut workload: Workload) -> Workload {
 
 /// The most replicas that a forecast asks for.
 fn forecast_replicas(seen: &Inputs) -> Option<f64> {
-    let predicted = seen
-        .forecasts
+    seen.forecasts
         .iter()
-        .filter_map(|f| f.outcome.as_ref().ok());
-    let pods = predicted.filter_map(|predicted| predicted.pods().ok());
-    pods.reduce(f64::max)
+        .filter_map(|forecast| forecast.outcome.as_ref().ok()?.pods().ok())
+        .reduce(f64::max)
 }
 
 #[cfg(test)]

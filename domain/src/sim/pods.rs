@@ -10,15 +10,15 @@ use crate::{
     observation::{Container, Phase, Pod, Readiness, Requests, Status},
 };
 
-/// How long the first pods have served: longer than the periods in which young pods may be ignored.
+/// Time for which the first pods have served: longer than the periods in which young pods may be ignored.
 const SERVED_FOR: SignedDuration = SignedDuration::from_hours(1);
 
-/// What every pod of the workload is like.
+/// Properties of every pod of the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodTemplate {
-    /// Its containers.
+    /// Containers of the pod.
     pub containers: Arc<[Container]>,
-    /// What the pod itself requests, if that is written.
+    /// Requests of the pod itself, if they are written.
     pub pod_level: Option<Requests>,
 }
 
@@ -43,7 +43,7 @@ pub struct SimulatedPods {
     workload: Arc<str>,
     template: PodTemplate,
     start_up: SignedDuration,
-    /// Oldest first; those that serve stand before those that do not yet.
+    /// Oldest first; the pods that serve come before those that do not yet.
     pods: Vec<Arc<Pod>>,
     serving: usize,
     named: u64,
@@ -135,29 +135,30 @@ impl SimulatedPods {
         }
     }
 
-    /// How many pods were asked for.
+    /// Number of pods that were asked for.
     #[must_use]
     pub fn count(&self) -> Replicas {
         replicas(self.pods.len())
     }
 
-    /// How many of them serve.
+    /// Number of pods that serve.
     #[must_use]
     pub fn ready(&self) -> Replicas {
         replicas(self.serving)
     }
 
-    /// All of them, oldest first.
+    /// All pods, oldest first.
     #[must_use]
     pub fn pods(&self) -> &[Arc<Pod>] {
         &self.pods
     }
 
-    /// Those that have served since `at`.
+    /// The pods that have served since `at`.
     #[must_use]
     pub(super) fn serving_since(&self, at: Timestamp) -> &[Arc<Pod>] {
-        let since = |pod: &Arc<Pod>| pod.ready.is_some_and(|ready| ready.since <= at);
-        let count = self.pods.partition_point(since);
+        let count = self
+            .pods
+            .partition_point(|pod| pod.ready.is_some_and(|ready| ready.since <= at));
         self.pods.get(..count).unwrap_or_default()
     }
 

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use foretide_models::{MAX_SLOTS, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 
-/// For how long a value is used if no newer one was recorded: the lookback of Prometheus.
+/// Time for which a value is used if no newer one was recorded: the lookback of Prometheus.
 const LOOKBACK: SignedDuration = SignedDuration::from_mins(5);
-/// A sample every so often is all that a minute needs.
+/// The step of a simulation, and the greatest usual distance of samples that count as raw.
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The total demand for one metric as it was recorded, in the metric's base unit.
@@ -32,18 +32,19 @@ pub struct Recording {
     raw: RawSamples,
 }
 
-/// Which samples are what pods had in their own minute, and not means over a longer time.
+/// The samples that are values of single minutes, and not means over a longer time.
 #[derive(Clone, Debug)]
 enum RawSamples {
     All,
-    /// Those at these times, in order.
+    /// The samples at these times, in order.
     At(Vec<Timestamp>),
 }
 
 // === impl Recording ===
 
 impl Recording {
-    /// Takes samples in any order. They count as raw if they are a minute apart or less: each is what pods had then.
+    /// Takes samples in any order. They count as raw if they are a minute apart or less: each is the value of its own
+    /// minute.
     #[must_use]
     pub fn new(mut samples: Vec<Sample>) -> Self {
         samples.sort_by_key(|sample| sample.at);
@@ -61,8 +62,8 @@ impl Recording {
         }
     }
 
-    /// Takes means over more than a minute in any order, and what is known of single minutes, which replaces the means of
-    /// the same times.
+    /// Takes means over more than a minute in any order, and the known values of single minutes, which replace the
+    /// means of the same times.
     #[must_use]
     pub fn of_means(means: &[Sample], minutes: &[Sample]) -> Self {
         let all = means.iter().chain(minutes);
@@ -81,19 +82,19 @@ impl Recording {
         &self.samples
     }
 
-    /// When the recording begins.
+    /// Beginning of the recording.
     #[must_use]
     pub fn first(&self) -> Option<Timestamp> {
         self.samples.first().map(|sample| sample.at)
     }
 
-    /// When it ends.
+    /// End of the recording.
     #[must_use]
     pub fn last(&self) -> Option<Timestamp> {
         self.samples.last().map(|sample| sample.at)
     }
 
-    /// What was recorded up to `at`, which is all that may be known then.
+    /// The samples up to `at`, which are all that may be known then.
     #[must_use]
     pub fn until(&self, at: Timestamp) -> &[Sample] {
         let known = self.samples.partition_point(|sample| sample.at <= at);
@@ -111,11 +112,14 @@ impl Recording {
     /// The demand of the minute that ends at `end`: the mean of its samples, or the latest value where it has none.
     #[must_use]
     pub fn minute_to(&self, end: Timestamp) -> Option<f64> {
-        let within = |sample: &&Sample| end.duration_since(sample.at) < MINUTE;
-        let samples = self.until(end).iter().rev().take_while(within);
-        let (sum, count) = samples.fold((0.0, 0_u32), |(sum, count), sample| {
-            (sum + sample.value, count + 1)
-        });
+        let (sum, count) = self
+            .until(end)
+            .iter()
+            .rev()
+            .take_while(|sample| end.duration_since(sample.at) < MINUTE)
+            .fold((0.0, 0_u32), |(sum, count), sample| {
+                (sum + sample.value, count + 1)
+            });
         if count == 0 {
             self.value_at(end)
         } else {
@@ -123,22 +127,26 @@ impl Recording {
         }
     }
 
-    /// Where a value is too old before the next one comes: the time of the sample before, and the distance to the next.
+    /// Gaps in which a value is too old before the next one comes: the time of the sample before, and the distance to
+    /// the next.
     pub fn holes(&self) -> impl Iterator<Item = (Timestamp, SignedDuration)> + '_ {
-        let next = self.samples.iter().skip(1);
-        let distances = self.samples.iter().zip(next);
-        let distances = distances.map(|(a, b)| (a.at, b.at.duration_since(a.at)));
-        distances.filter(|(_, distance)| *distance > self.lookback)
+        self.samples
+            .iter()
+            .zip(self.samples.iter().skip(1))
+            .map(|(a, b)| (a.at, b.at.duration_since(a.at)))
+            .filter(|(_, distance)| *distance > self.lookback)
     }
 
     /// The newest `span` at `at` on a grid of `step`; slots without a value are missing.
     #[must_use]
     pub fn series(&self, step: SignedDuration, span: SignedDuration, at: Timestamp) -> Series {
         let seconds = step.as_secs().max(1);
-        let floor = |at: Timestamp| at.as_second().div_euclid(seconds) * seconds;
-        let oldest = self.first().map_or_else(|| floor(at), floor);
-        let first = floor(at).saturating_sub(span.as_secs()).max(oldest);
-        let start = Timestamp::from_second(first.div_euclid(seconds) * seconds).unwrap_or(at);
+        let newest = floor(at.as_second(), seconds);
+        let oldest = self
+            .first()
+            .map_or(newest, |first| floor(first.as_second(), seconds));
+        let first = newest.saturating_sub(span.as_secs()).max(oldest);
+        let start = Timestamp::from_second(floor(first, seconds)).unwrap_or(at);
         let mut series = Series::from_values(start, step, Vec::new());
         self.extend(&mut series, span, at);
         series
@@ -164,15 +172,23 @@ impl Recording {
         series.truncate_front(usize::try_from(slots).unwrap_or(0).saturating_add(1));
     }
 
-    /// Whether the latest value at `at` is what pods had in the step that ends there.
+    /// Returns true if the latest value at `at` is that of the step that ends there, and not a mean over a longer time.
     fn is_raw(&self, step: SignedDuration, at: Timestamp) -> bool {
-        let latest = self.until(at).last().map(|sample| sample.at);
-        let within = latest.filter(|latest| step <= MINUTE && at.duration_since(*latest) < MINUTE);
-        within.is_some_and(|latest| match &self.raw {
-            RawSamples::All => true,
-            RawSamples::At(times) => times.binary_search(&latest).is_ok(),
-        })
+        let Some(latest) = self.until(at).last() else {
+            return false;
+        };
+        let is_within = step <= MINUTE && at.duration_since(latest.at) < MINUTE;
+        is_within
+            && match &self.raw {
+                RawSamples::All => true,
+                RawSamples::At(times) => times.binary_search(&latest.at).is_ok(),
+            }
     }
+}
+
+/// The largest multiple of `step` that is not above `second`.
+fn floor(second: i64, step: i64) -> i64 {
+    second.div_euclid(step) * step
 }
 
 /// The median distance between samples.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::{MINUTE, Minute};
 use crate::{Replicas, autoscale::Decision, proposal::Source, words::grouped};
 
-/// How far past its target a replica may run before a minute counts: the autoscaler's own tolerance.
+/// Greatest load of a replica, relative to its target, with which a minute is not short: the autoscaler's own
+/// tolerance.
 pub const TOLERATED: f64 = 1.1;
 
 /// The totals over the evaluated minutes of a run: those with a known demand.
@@ -37,24 +38,24 @@ pub struct Score {
     pub unknown: u32,
     /// Minutes with `demand > 1.1 * ready * target`.
     pub under: u32,
-    /// What was not served: the sum of `(demand / target - 1.1 * ready)+`, in replica-minutes.
+    /// Demand that was not served: the sum of `(demand / target - 1.1 * ready)+`, in replica-minutes.
     pub missing: f64,
-    /// What had to be served: the sum of `demand / target`, in replica-minutes.
+    /// Demand that had to be served: the sum of `demand / target`, in replica-minutes.
     pub needed: f64,
     /// The sum of the replicas that were asked for, in replica-minutes.
     pub replica_minutes: u64,
-    /// How often the count was changed.
+    /// Number of changes of the count.
     pub actions: u32,
     /// The minute in which the most replicas were missing, of those that were under-provisioned.
     pub worst: Option<Minute>,
-    /// For how many minutes a forecast was absent, by metric and reason.
+    /// Minutes without a forecast, by metric and reason.
     pub absent: BTreeMap<(String, &'static str), MissingForecast>,
 }
 
 /// A reason for missing forecasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingForecast {
-    /// For how many minutes.
+    /// Number of minutes.
     pub minutes: u32,
     /// The latest message.
     pub message: String,
@@ -69,8 +70,10 @@ impl Score {
         if minute.load.is_none() {
             return;
         }
-        let absent = decision.proposals.iter();
-        let absent = absent.filter(|p| p.source == Source::Forecast && p.replicas.is_none());
+        let absent = decision
+            .proposals
+            .iter()
+            .filter(|p| p.source == Source::Forecast && p.replicas.is_none());
         for proposal in absent {
             let key = (proposal.name.clone(), proposal.reason.as_str());
             let missing = self.absent.entry(key).or_insert(MissingForecast {
@@ -98,8 +101,11 @@ impl Score {
         if minute.is_under_provisioned() {
             self.under += 1;
             self.missing += load.replicas() - TOLERATED * minute.ready.as_f64();
-            let worse = |worst: &Minute| minute.missing_replicas() > worst.missing_replicas();
-            if self.worst.as_ref().is_none_or(worse) {
+            let missing = minute.missing_replicas();
+            if self
+                .worst
+                .is_none_or(|worst| missing > worst.missing_replicas())
+            {
                 self.worst = Some(*minute);
             }
         }
@@ -117,7 +123,7 @@ impl Score {
         percent(self.missing, self.needed)
     }
 
-    /// By how many percent its replica-hours exceed those of another run.
+    /// Excess of the replica-hours over those of another run, in percent.
     #[must_use]
     pub fn more_percent(&self, other: &Self) -> f64 {
         let hours = other.replica_hours();
@@ -128,24 +134,24 @@ impl Score {
         }
     }
 
-    /// How many minutes had no demand, as a sentence, if there are any.
+    /// Number of minutes without a demand, as a sentence, if there are any.
     #[must_use]
     pub fn not_evaluated(&self) -> Option<String> {
-        let (unknown, all) = (self.unknown, self.unknown.saturating_add(self.minutes));
-        let [some, all] = [unknown, all].map(|minutes| grouped(minutes.into()));
-        let words = || format!("{some} of {all} min have no recorded demand and are not evaluated");
-        (unknown > 0).then(words)
+        if self.unknown == 0 {
+            return None;
+        }
+        let all = self.unknown.saturating_add(self.minutes);
+        let [some, all] = [self.unknown, all].map(|minutes| grouped(minutes.into()));
+        Some(format!(
+            "{some} of {all} min have no recorded demand and are not evaluated"
+        ))
     }
 
-    /// How Foretide compares with a plain HPA over the same minutes, as a sentence without a full stop.
+    /// Comparison of Foretide with a plain HPA over the same minutes, as a sentence without a full stop.
     ///
     /// Both scores must be of the same minutes, so that their replica-hours can be compared.
     #[must_use]
     pub fn verdict(&self, plain: &Self) -> String {
-        let short = |under: u32| match under {
-            0 => "never".to_owned(),
-            minutes => format!("for {}", span(minutes)),
-        };
         let minutes = match (self.under, plain.under) {
             (0, 0) => "neither Foretide nor a plain HPA is ever short of replicas".to_owned(),
             (0, plain) => format!(
@@ -159,7 +165,7 @@ impl Score {
             ),
         };
         let cost = match self.more_percent(plain) / 100.0 {
-            // It would be shown as 0 %.
+            // A smaller difference would be shown as 0 %.
             cost if cost.abs() < 0.005 => "as many replica-hours".to_owned(),
             cost if cost > 0.0 => format!("{} more replica-hours", part(cost)),
             cost => format!("{} fewer replica-hours", part(-cost)),
@@ -171,7 +177,7 @@ impl Score {
         }
     }
 
-    /// What the replicas that were asked for add up to, in hours of one.
+    /// Sum of the replicas that were asked for, in replica-hours.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -185,24 +191,32 @@ impl Score {
 // === impl Minute ===
 
 impl Minute {
-    /// Whether the replicas that served were driven past their target and the tolerance.
+    /// Returns true if the replicas that served were driven past their target and the tolerance.
     #[must_use]
     pub fn is_under_provisioned(&self) -> bool {
         let Some(load) = self.load else { return false };
         load.demand > TOLERATED * self.ready.as_f64() * load.target
     }
 
-    /// How many replicas carry the demand at their target.
+    /// Number of replicas that carry the demand at their target.
     #[must_use]
     pub fn needed(&self) -> Option<Replicas> {
         Some(Replicas::for_demand(self.load?.replicas()))
     }
 
-    /// How many replicas more would have carried the demand at their target, before rounding.
+    /// Number of additional replicas that would have carried the demand at their target, before rounding.
     #[must_use]
     pub fn missing_replicas(&self) -> f64 {
         self.load
             .map_or(0.0, |load| load.replicas() - self.ready.as_f64())
+    }
+}
+
+/// `never`, or a span such as `for 143 min`.
+fn short(under: u32) -> String {
+    match under {
+        0 => "never".to_owned(),
+        minutes => format!("for {}", span(minutes)),
     }
 }
 

@@ -29,7 +29,7 @@ fn n(count: u32) -> Replicas {
     Replicas::new(count)
 }
 
-/// One queue, ten of it per replica.
+/// A queue with a target of ten messages per replica.
 fn queue() -> MetricSpec {
     MetricSpec::External {
         metric: "queue".into(),
@@ -58,8 +58,8 @@ fn workload() -> Workload {
     }
 }
 
-/// An environment in which minute `i` has to serve `demand[i]`; the first decision is that of minute 1, which has seen
-/// minute 0.
+/// An environment in which minute `i` has to serve `demand[i]`; the first decision is at the beginning of minute 1,
+/// from the demand of minute 0.
 fn environment(demand: &[f64], start_up: i64) -> Environment {
     let sample = |(value, index): (&f64, i64)| Sample {
         at: at(index + 1),
@@ -100,7 +100,7 @@ fn score(minutes: &[Minute]) -> Score {
     score
 }
 
-/// Demand that rises, falls and jumps, with a noise of its own.
+/// Noisy demand that rises, falls and jumps.
 fn lively(minutes: u32) -> Vec<f64> {
     let demand = |i: u32| {
         let i = f64::from(i);
@@ -110,7 +110,7 @@ fn lively(minutes: u32) -> Vec<f64> {
     (0..minutes).map(demand).collect()
 }
 
-/// Scaling up without limit, down after five minutes: the rules by which forecasters are replayed.
+/// Scale-up without a limit and scale-down after five minutes, as in replays of forecasters.
 fn unlimited() -> Behavior {
     let policy = ScalingPolicy {
         kind: PolicyKind::Percent,
@@ -131,7 +131,7 @@ fn unlimited() -> Behavior {
     }
 }
 
-/// The replay's own rules for a plain autoscaler, written down a second time: counts asked for and serving.
+/// A second implementation of the replay's rules for a plain autoscaler: counts asked for and serving.
 fn replayed(demand: &[f64], start_up: usize) -> Vec<(u32, u32)> {
     let pods = |demand: f64| Replicas::for_demand(demand / 10.0).get().max(1);
     let (mut current, mut recommended) = (pods(demand[0]), Vec::new());
@@ -222,7 +222,7 @@ fn a_pod_serves_after_its_start_up_and_a_jump_is_observed_a_minute_late() {
     let mut demand = vec![20.0; 4];
     demand.extend([40.0; 6]);
     let minutes = run(&environment(&demand, 2), workload(), Vec::new());
-    // Minute 4 is the first to need 4; minute 5 has seen it and asks; minute 7 has the pods.
+    // Minute 4 is the first to need 4 pods; the decision of minute 5 asks for them; they serve in minute 7.
     let seen: Vec<_> = minutes
         .iter()
         .map(|m| (m.asked.get(), m.ready.get(), m.is_under_provisioned()))
@@ -271,7 +271,7 @@ fn a_cron_window_raises_the_count_but_not_that_of_the_plain_hpa() {
         .filter(|m| m.asked == n(9))
         .map(|m| m.at)
         .collect();
-    // Nine from the tenth minute on; after the window, the scale-down window holds them for five minutes.
+    // The cron window asks for nine from minute 10 on; after its end the scale-down window holds them for five minutes.
     assert_eq!(at_nine.first(), Some(&at(10)));
     assert!(
         at_nine
@@ -296,7 +296,7 @@ fn a_minute_without_a_sample_is_not_evaluated_and_lowers_nothing() {
     let mut run = Run::new(&environment, workload(), Vec::new());
     let minutes: Vec<_> = (0..39).map(|_| run.minute().0).collect();
     let score = score(&minutes);
-    // A value stands for five minutes: those that end from minute 14 to 24 have none.
+    // A value is used for five minutes, so the minutes that end from minute 14 to 24 have none.
     assert_eq!((score.unknown, score.minutes), (11, 28));
     assert_eq!((score.replica_minutes, score.actions), (28 * 5, 0));
     assert!(minutes.iter().all(|m| m.asked == n(5)));
@@ -345,7 +345,7 @@ impl Forecaster for Oracle {
     }
 }
 
-/// Forecasts for each slot the number of minutes up to its start, with twice that as the upper bound.
+/// Forecasts for each slot the number of minutes up to its start, with twice that number as the upper bound.
 #[derive(Debug)]
 struct Counting;
 
@@ -381,7 +381,7 @@ fn base_units(milli: i64) -> f64 {
     milli as f64 / 1000.0
 }
 
-/// What `auto` proposes after five hours of a constant demand, and the value it forecasts.
+/// The count that `auto` proposes after five hours of a constant demand, and the value it forecasts.
 fn forecast_of_constant(demand: f64, milli_per_replica: i64) -> (Option<u32>, f64) {
     let mut environment = environment(&[demand; 310], 2);
     environment.begin = at(300);
@@ -412,7 +412,7 @@ fn forecast_of_constant(demand: f64, milli_per_replica: i64) -> (Option<u32>, f6
 
 #[test]
 fn a_constant_demand_gets_the_replicas_for_95_percent_of_it_from_auto() {
-    // 60 requests, 0.1 cores, and half a GiB; 95 % of 20, 100 and 1,000 replicas are whole ones.
+    // Targets of 60 requests, 0.1 cores, and half a GiB; 95 % of 20, 100 and 1,000 replicas are whole numbers.
     for milli in [60_000, 100, 536_870_912_000] {
         for replicas in (1..=10).chain([13, 20, 77, 100, 499, 1000]) {
             let demand = base_units(milli) * f64::from(replicas);
@@ -438,7 +438,7 @@ fn the_forecast_for_a_minute_is_the_one_made_a_lead_time_before() {
     for minute in 1..30 {
         let at = run.minute().0.at;
         let forecast_for = run.forecast_for(at).map(|p| (p.at, p.value, p.upper));
-        // Ten per replica; the value of a minute stands at its end.
+        // The target is ten per replica; the value of a minute is the sample at its end.
         let value = f64::from(minute + 1) / 10.0;
         let expected = (minute > 3).then_some((at, value, Some(value * 2.0)));
         assert_eq!(forecast_for, expected, "minute {minute}");
@@ -476,10 +476,10 @@ fn a_forecaster_runs_at_its_refresh_period_and_sees_only_the_past() {
             minute.asked.get()
         })
         .collect();
-    // Asked every four minutes from the first one on, each time shown the sample of that very instant at most.
+    // The forecaster is asked every four minutes from the first one on, and never sees a sample of a later time.
     let expected: Vec<_> = (0..15).map(|turn| at(1 + 4 * turn)).collect();
     assert_eq!(*shown.lock().unwrap(), expected);
-    // Twenty samples are there in minute 20; the turn after that is minute 21.
+    // Twenty samples exist in minute 20; the next forecast is in minute 21.
     assert_eq!(counts.iter().position(|count| *count == 7), Some(20));
     assert_eq!(counts[..20], [2; 20]);
     let absent: Vec<_> = score

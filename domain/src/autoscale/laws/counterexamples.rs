@@ -13,7 +13,7 @@ use crate::workload::Mode;
 
 const MODES: [Mode; 2] = [Mode::Direct, Mode::Delegated];
 
-/// What an autoscaler without forecast and cron does.
+/// Counts of an autoscaler without forecast and cron.
 fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
     let mut world = World::new(scenario, Mode::Direct);
     let mut log = Log::default();
@@ -51,9 +51,8 @@ fn up(kind: PolicyKind, value: i32, period: i64) -> Behavior {
     }
 }
 
-/// Rejected rules: the floor while it is at most current, else desired; and no reading logged while
-/// the floor is above current. With either, the reading 18 is lost, and 17.35 / 16 is within the
-/// tolerance: 16 for good.
+/// Rejected rules: a minimum of the floor while it is at most current, else of desired; and no reading logged while the
+/// floor is above current. With either, the reading 18 is lost, and 17.35 / 16 is within the tolerance: 16 for good.
 #[test]
 fn a_reading_taken_while_the_floor_is_above_current_is_not_lost() {
     let rising = Scenario {
@@ -130,8 +129,7 @@ fn a_forecast_that_has_ended_may_leave_another_count() {
     }
 }
 
-/// Without metrics and prediction, the end of the last window changes nothing, and a count set by a user
-/// stays as well.
+/// Without metrics and prediction, the end of the last window changes nothing, and a count set by a user stays too.
 #[test]
 fn cron_alone_holds_the_current_count_outside_its_windows() {
     let scenario = Scenario {
@@ -203,8 +201,7 @@ fn a_workload_that_foretide_scaled_to_zero_is_raised_to_a_new_minimum() {
     assert_eq!(counts[28..], [0, 0, 2, 2, 2, 2]);
 }
 
-/// Every write to the child changes a count: a floor that comes and goes below what is observed
-/// writes nothing.
+/// Every write to the child changes a count: a floor that comes and goes below the observed count writes nothing.
 #[test]
 fn a_floor_below_the_observed_count_is_not_written_repeatedly() {
     let forecast = (0..72)

@@ -29,8 +29,8 @@ proptest! {
         prop_assert_eq!(&direct, &delegated, "\ndirect    {:?}\ndelegated {:?}", direct, delegated);
     }
 
-    /// The exception: in Delegated, past scale-downs allow a floor more replicas under explicit policies for 15 s
-    /// less, because they may leave the policy period before the child's pass.
+    /// Exception from equal counts: under explicit policies, past scale-downs allow a delegated floor more replicas for
+    /// 15 s less, because they may leave the policy period before the child's pass.
     #[test]
     fn under_explicit_policies_a_delegated_floor_comes_later_and_is_never_higher(
         scenario in scenario(Up::Policies),

@@ -288,7 +288,7 @@ fn of_equal_proposals_the_one_that_asked_first_wins() {
 
 #[test]
 fn the_winner_of_a_tie_stays_while_noise_moves_what_the_others_ask_for() {
-    // The forecast raises the count to 50; then both values move within the tolerance of it.
+    // The forecast raises the count to 50; then both values move within the tolerance of 50.
     let scenario = Scenario {
         start: 30,
         demand: vec![30.0, 49.3, 48.5, 49.3, 48.5],
@@ -478,7 +478,7 @@ fn conditions_name_the_missing_source_and_the_limit_that_applied() {
         let mut all = decision.conditions.iter();
         all.find(|c| c.kind.as_str() == kind).map(|c| &*c.message)
     };
-    // Of the metrics; that the forecast is missing is said elsewhere.
+    // This condition is about metrics; another one reports the missing forecast.
     assert_eq!(message("ScalingActive"), Some(""));
 
     let out = Scenario {

@@ -21,7 +21,7 @@ fn count_after(scenario: &Scenario, mode: Mode, ticks: usize) -> u32 {
     World::new(scenario, mode).run(ticks).pop().unwrap()
 }
 
-/// The counts of Delegated and of Metric.
+/// The settled counts of Delegated and of Metric.
 fn settled(scenario: &Scenario) -> [u32; 2] {
     [Mode::Delegated, Mode::Metric].map(|mode| count_after(scenario, mode, SETTLED))
 }
@@ -101,7 +101,7 @@ fn crons_alone_keep_the_count_outside_their_windows() {
 
 #[test]
 fn the_tolerance_of_the_hpa_applies_to_a_cron_in_mode_metric_only() {
-    // From 95 running, by what the cron asks for.
+    // Counts reached from 95 running replicas, by the target of the cron.
     for (target, delegated, metric) in [
         (100, 100, 95),
         (104, 104, 95),
@@ -266,7 +266,7 @@ fn a_target_that_is_no_whole_thousandth_counts_as_the_hpa_rounds_it() {
     assert_eq!(decision.published[0].amounts.per_pod.to_string(), "13m");
     world.workload.mode = Mode::Delegated;
     assert_eq!(decided(&world, &inputs).maximum, Some(n(11)));
-    // One below a thousandth is a floor, but no metric.
+    // A target below a thousandth makes a floor, but no metric.
     set_target(&mut inputs, 0.0005);
     assert_eq!(decided(&world, &inputs).maximum, Some(n(247)));
     world.workload.mode = Mode::Metric;

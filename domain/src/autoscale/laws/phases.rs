@@ -1,5 +1,5 @@
-//! What holds when decisions and the child's passes come at different times: ranges, missing data, rate
-//! limits, stabilization, and how soon cron and bounds are followed.
+//! Laws that hold when decisions and the child's passes come at different times: ranges, missing data, rate
+//! limits, stabilization, and the delay until cron and bounds are followed.
 
 use std::cmp::Ordering;
 
@@ -143,7 +143,7 @@ fn one_policy_each() -> impl Strategy<Value = Behavior> {
     })
 }
 
-/// How far one policy lets a count go that was `start` at the beginning of its period.
+/// The last count that one policy allows after a count of `start` at the beginning of its period.
 fn reach(behavior: &Behavior, direction: Direction, start: Replicas) -> Replicas {
     match direction {
         Direction::Up => behavior.up_limit(start, &Log::default(), at(0)),
@@ -259,7 +259,7 @@ proptest! {
     fn settled_counts_do_not_depend_on_mode_or_phase(
         scenario in scenario(Up::Silent), phases in phases(), other in phases(),
     ) {
-        // Within the tolerance the count depends on where it came from, so let the forecast decide it.
+        // Within the tolerance the count depends on the earlier one, so the forecast decides it here.
         let level = scenario.demand.first().copied().unwrap_or(0.0);
         let scenario = Scenario {
             metrics: Metrics::External,

@@ -21,10 +21,10 @@ pub(super) fn cases(cases: u32) -> ProptestConfig {
     }
 }
 
-/// What a random behavior may set for scaling up.
+/// Fields that a random behavior may set for scaling up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Up {
-    /// Nothing about scaling up.
+    /// No field about scaling up.
     Silent,
     /// Policies, but no window.
     Policies,

@@ -1,5 +1,5 @@
-//! Totals that do not divide among pods: each pod has as much whatever the load is. An HPA at its target keeps the count;
-//! a forecast must not raise it without end.
+//! Totals that do not divide among pods: each pod has the same value, whatever the load is. An HPA at its target keeps
+//! the count; a forecast must not raise it without end.
 
 use std::sync::Arc;
 
@@ -24,18 +24,18 @@ const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 const START: u32 = 10;
 const HOURS: i64 = 48;
 
-/// What pods do while the load stays the same.
+/// Changes of pods and their values while the load stays the same.
 #[derive(Clone, Copy, Debug)]
 struct Habits {
-    /// How much the value of a pod differs from minute to minute, at most.
+    /// Largest deviation of the value of a pod from the target, as a fraction.
     noise: f64,
     /// The minutes that a pod needs to become ready.
     startup: i64,
-    /// The hours between two rolling updates, which have a quarter more pods for ten minutes.
+    /// The hours between two rolling updates, each with a quarter more pods for ten minutes.
     updates: i64,
 }
 
-/// A workload whose pods each have the target, and the forecaster of its total.
+/// A workload whose pods each have a value near the target, and the forecaster of its total.
 struct World {
     workload: Workload,
     habits: Habits,
@@ -80,7 +80,7 @@ impl World {
         minute - started >= self.habits.startup
     }
 
-    /// The value of every pod in a minute: that of the target, with noise that all pods share.
+    /// The value of every pod in a minute: the target, with noise that all pods share.
     fn value(&self, minute: i64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a few thousand minutes")]
         let phase = (minute as f64 * 12.9898).sin() * 43_758.545;
@@ -152,7 +152,7 @@ impl World {
         ForecastReading::new(self.metric().identifier(), outcome)
     }
 
-    /// One minute: the pods of an update come and go, then it is decided.
+    /// Runs one minute: the pods of an update come and go, then a decision is made.
     fn minute(&mut self, minute: i64) {
         let now = at(minute * 60);
         let since_update = minute.rem_euclid(self.habits.updates * 60);
@@ -278,7 +278,7 @@ fn while_more_pods_run_than_the_spec_asks_for_a_forecast_keeps_its_count() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// Each raise tells something, so after a few of them it is known that the total does not divide.
+    /// Each raise is a vote, so after a few of them the total is known not to divide.
     #[test]
     fn a_count_at_a_constant_load_is_bounded_whatever_pods_do(
         noise in 0.0..0.08_f64, startup in 0_i64..5, updates in 1_i64..48,

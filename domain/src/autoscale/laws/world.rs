@@ -26,7 +26,7 @@ use crate::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
 /// Seconds between two decisions, and between two passes of the child.
 pub(super) const TICK: i64 = 15;
 
-/// Which metrics a workload has.
+/// Metrics of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metrics {
     None,
@@ -42,7 +42,7 @@ pub(super) enum Edit {
     Scale(u32),
 }
 
-/// One run's inputs; the series have one value per tick, the last one is repeated.
+/// Inputs of one run; the series have one value per tick, and the last value is repeated.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) metrics: Metrics,
@@ -51,14 +51,14 @@ pub(super) struct Scenario {
     pub(super) behavior: Option<Behavior>,
     pub(super) demand: Vec<f64>,
     pub(super) forecast: Vec<Option<f64>>,
-    /// The part of the forecast by which the demand that raises a count is below it; that which holds one is the
-    /// forecast.
+    /// Distance of the bound that raises a count below the forecast, as a fraction of it; the bound that holds a count
+    /// is the forecast itself.
     pub(super) slack: f64,
     /// Minute of start, minute of end, target.
     pub(super) crons: Vec<(u8, u8, u32)>,
     pub(super) outage: Vec<bool>,
     pub(super) edits: Vec<(usize, Edit)>,
-    /// How long a pod takes before it has samples.
+    /// Seconds until a pod has samples.
     pub(super) startup: i64,
 }
 
@@ -183,7 +183,7 @@ impl Scenario {
     }
 }
 
-/// A child HPA: the model of the real one, with its own log.
+/// A model of the child HPA, with a log of its own.
 #[derive(Clone, Debug)]
 pub(super) struct ModelChild {
     pub(super) bounds: ReplicaBounds,
@@ -192,7 +192,7 @@ pub(super) struct ModelChild {
     desired: Option<Replicas>,
 }
 
-/// One workload under one mode, with everything around it.
+/// One workload under one mode, with its pods, its child and its history.
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) scenario: Scenario,
@@ -200,10 +200,10 @@ pub(super) struct World {
     pub(super) count: Replicas,
     pub(super) history: History,
     pub(super) child: Option<ModelChild>,
-    /// What the metric adapter serves for the child, in mode Metric.
+    /// Metrics that the adapter serves for the child, in mode Metric.
     published: Vec<PublishedMetric>,
     pub(super) settings: Settings,
-    /// Child bounds or scale written so far.
+    /// Number of writes of the child's bounds or of the scale so far.
     pub(super) writes: usize,
     pods: Vec<Arc<Pod>>,
     names: u32,

@@ -1,10 +1,10 @@
-//! What is expected of the minutes ahead, from a forecast and cron windows that are written down here.
+//! Expectations for the minutes ahead, from a given forecast and cron windows.
 
 use foretide_models::Forecast;
 
 use super::*;
 
-/// A workload with a window of twenty minutes, and a cron window from minute 60 to 90 of every second hour.
+/// A workload with a prediction window of twenty minutes, and a cron window from minute 60 to 90 of every two hours.
 fn watched() -> Workload {
     let text = WindowText {
         name: "sale",
@@ -24,7 +24,7 @@ fn watched() -> Workload {
     }
 }
 
-/// One value for each ten minutes from minute 0 on.
+/// A forecast with one value for each ten minutes from minute 0 on, and a target of ten.
 fn made(values: &[f64]) -> ForecastAhead {
     let step = SignedDuration::from_mins(10);
     let forecast = Forecast::new("test", at(0), step, values.to_vec(), at(10)).unwrap();

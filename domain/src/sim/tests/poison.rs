@@ -1,6 +1,6 @@
-//! Limits of the harm that a poisoned history does to a workload whose readings are true: nothing below what they ask
-//! for, and nothing above the ceiling of the forecast, which is one and a half times the highest sample that is
-//! believed.
+//! Limits of the harm that a poisoned history does to a workload whose readings are true: no count below the one that
+//! the readings ask for, and none above the ceiling of the forecast, which is one and a half times the highest sample
+//! that is believed.
 
 use foretide_models::{Algorithm, CEILING_RATIO, auto, calibrate, dsp, percentile, seasonal};
 use proptest::prelude::*;
@@ -9,29 +9,31 @@ use proptest::strategy::Strategy;
 use super::*;
 use crate::proposal::Reason;
 
-/// The grid of the history, and how many of its samples make a day.
+/// Distance of the samples of the history.
 const STEP: SignedDuration = SignedDuration::from_mins(10);
+/// Samples in a day.
 const DAY: i64 = 144;
-/// When the first decision is made, in samples and in minutes.
+/// Time of the first decision, in samples.
 const BEGIN: i64 = 7 * DAY;
+/// Time of the first decision, in minutes.
 const BEGIN_MINUTE: i64 = BEGIN * 10;
 const MINUTES: i64 = 120;
-/// What one replica carries.
+/// Demand that one replica carries.
 const TARGET: f64 = 10.0;
-/// A longer run of absurd samples is a level.
+/// Longest run of absurd samples that is not taken for a new level.
 const ABSURD_RUN: i64 = 5;
 
-/// What is done to some of the samples, or to the whole recording.
+/// A change to some of the samples, or to the whole recording.
 #[derive(Clone, Copy, Debug)]
 enum Poison {
     Nothing,
     Is(f64),
     Times(f64),
-    /// No samples.
+    /// Missing samples.
     Gap,
-    /// All of one day is missing.
+    /// A whole day is missing.
     DayMissing,
-    /// A counter in place of a rate, reset now and then.
+    /// A counter in place of a rate, reset every 400 samples.
     SawTooth,
     /// A day of 23 or of 25 hours.
     ClocksMove(i64),
@@ -41,7 +43,7 @@ enum Poison {
     Doubled,
 }
 
-/// A poison, and the samples it is for.
+/// A poison, and the samples that it affects.
 #[derive(Clone, Copy, Debug)]
 struct Dose {
     poison: Poison,
@@ -70,7 +72,7 @@ fn doses() -> impl Strategy<Value = Dose> {
         .prop_map(Poison::Is),
         prop_oneof![Just(0.0), Just(50.0), Just(1000.0)].prop_map(Poison::Times),
     ];
-    // Somewhere, or among the newest.
+    // Anywhere, or among the newest samples.
     let from = prop_oneof![0..BEGIN, BEGIN - 12..BEGIN + 12];
     let run = prop_oneof![Just(1), 2_i64..=5, 6_i64..40, Just(BEGIN)];
     (poison, from, run).prop_map(|(poison, from, run)| Dose { poison, from, run })
@@ -100,7 +102,7 @@ fn algorithms() -> Vec<Algorithm> {
     [vec![automatic], bare.into(), calibrated].concat()
 }
 
-/// True demand: 40 to 175.
+/// True demand, between 40 and 175.
 fn demand(minute: i64) -> f64 {
     let minute = f64::from(i32::try_from(minute).unwrap());
     let noise = (minute * 12.9898).sin() * 43_758.545;
@@ -150,8 +152,8 @@ impl Dose {
         samples
     }
 
-    /// The highest sample that a forecast may use: all but runs of at most five samples above 10 000, a hundred times
-    /// the usual demand. Such a run is used if nothing came before it.
+    /// The highest sample that a forecast may use: all samples but runs of at most five samples above 10 000, a hundred
+    /// times the usual demand. A run at the very beginning is used.
     fn believed(self) -> f64 {
         let short = self.run <= ABSURD_RUN && self.from > 0;
         let slots = 0..=BEGIN + MINUTES / 10;
@@ -164,7 +166,7 @@ impl Dose {
         values.filter(|value| value.is_finite()).fold(0.0, f64::max)
     }
 
-    /// The most that a forecast from this history may ask for.
+    /// The largest count that a forecast from this history may ask for.
     fn ceiling(self, bounds: ReplicaBounds) -> Replicas {
         let most = (CEILING_RATIO * self.believed()).min(f64::MAX);
         bounds.clamp(Replicas::for_demand(most / TARGET))
@@ -199,11 +201,11 @@ fn true_course() -> Environment {
 #[derive(Debug)]
 struct Fork {
     with: Decision,
-    /// If the forecast is refused.
+    /// The decision with the forecast refused.
     refused: Decision,
-    /// If there is no prediction, and never was.
+    /// The decision without a prediction, now and before.
     never: Decision,
-    /// Whether there is a forecast now or one that is still held.
+    /// True if there is a forecast now, or one that is still held.
     predicted: bool,
 }
 
