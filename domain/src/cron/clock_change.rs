@@ -10,7 +10,7 @@ use super::occurrence::{Occurrence, Search, before as before_civil};
 use super::window::{Window, WindowField};
 use super::zone::{Ambiguity, Zone};
 
-/// How far ahead clock changes are reported: each yearly one, at least a month before.
+/// Time ahead in which clock changes are reported: each yearly one, at least a month before.
 pub(super) const LOOKAHEAD: SignedDuration = SignedDuration::from_hours(400 * 24);
 
 /// A change of a zone's offset.
@@ -23,11 +23,12 @@ struct Change {
 /// The effect of the first clock change that affects a window.
 pub(super) fn clock_change(window: &Window, now: Timestamp) -> Option<String> {
     window.problem().is_none().then_some(())?;
-    let edges = [
+    let at_edges = [
         (WindowField::Start, window.start_zone()),
         (WindowField::End, window.end_zone()),
-    ];
-    let at_edges = edges.into_iter().filter_map(|(field, zone)| {
+    ]
+    .into_iter()
+    .filter_map(|(field, zone)| {
         changes(zone, now).find_map(|change| Some((change.at, edge(window, field, &change)?)))
     });
     let within = changes(window.start_zone(), now)
@@ -41,20 +42,19 @@ pub(super) fn clock_change(window: &Window, now: Timestamp) -> Option<String> {
 fn changes(zone: &Zone, now: Timestamp) -> impl Iterator<Item = Change> + '_ {
     let end = now.checked_add(LOOKAHEAD).unwrap_or(Timestamp::MAX);
     let mut before = zone.rules().to_offset(now);
-    let ahead = zone
-        .rules()
+    zone.rules()
         .following(now)
-        .take_while(move |next| next.timestamp() <= end);
-    ahead.filter_map(move |next| {
-        let change = Change {
-            at: next.timestamp(),
-            before,
-            after: next.offset(),
-        };
-        before = change.after;
-        // Some transitions change the abbreviation of the offset only.
-        (change.before != change.after).then_some(change)
-    })
+        .take_while(move |next| next.timestamp() <= end)
+        .filter_map(move |next| {
+            let change = Change {
+                at: next.timestamp(),
+                before,
+                after: next.offset(),
+            };
+            before = change.after;
+            // Some transitions change the abbreviation of the offset only.
+            (change.before != change.after).then_some(change)
+        })
 }
 
 /// An edge of the window that the change skips or repeats.
@@ -96,9 +96,11 @@ fn touched_by(search: &mut Search<'_>, change: &Change) -> Option<Occurrence> {
 /// A window that is active across the change.
 fn inside(window: &Window, change: &Change) -> Option<String> {
     let just_before = change.at.checked_sub(SignedDuration::from_nanos(1)).ok()?;
-    let state = window.state(just_before);
-    let until = state.next_transition.filter(|until| *until > change.at)?;
-    let length = until.duration_since(window.active_since(just_before)?);
+    let length = window
+        .state(just_before)
+        .next_transition
+        .filter(|until| *until > change.at)?
+        .duration_since(window.active_since(just_before)?);
     let moved = i64::from(change.after.seconds() - change.before.seconds());
     let usual = length + SignedDuration::from_secs(moved);
     Some(format!(

@@ -1,4 +1,4 @@
-//! What is left of the times of one expression without those that another one names too, by a clock of its own.
+//! The times of one expression without those that another expression, read by a clock of its own, names too.
 //!
 //! While neither clock is changed, one is ahead of the other by the same minutes, so that hours and minutes can be
 //! compared as bit sets, and months on which nothing is left are passed over.
@@ -17,7 +17,7 @@ const DAY: u32 = 24;
 pub(super) struct Exception<'e> {
     expression: &'e Expression,
     others: &'e Expression,
-    /// By how much the clock of the others is ahead: whole days, hours less than a day, minutes less than an hour.
+    /// Lead of the clock of the others: whole days, hours less than a day, minutes less than an hour.
     days: i32,
     hours: u32,
     minutes: u32,
@@ -27,20 +27,20 @@ pub(super) struct Exception<'e> {
 /// The times that are left out on one day, by a clock that is less than an hour ahead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Excepted {
-    /// From the hour that this clock shows at midnight on.
+    /// Hours that the others name; bit 0 is the hour that their clock shows at midnight by this clock.
     hours: u64,
     minutes: u64,
     ahead: u32,
 }
 
-/// Of the days that the expression matches, those with a time that is left.
+/// The days of an expression on which at least one of its times is left.
 #[derive(Debug, Clone, Copy)]
 enum Left {
-    /// All: whatever day it is, the others do not name all of its times.
+    /// Every day that the expression matches: the others never name all of its times of one day.
     Every,
-    /// Those where the others do not match the same day by their clock, or the next one, or either.
+    /// The days for which the others do not match the same day by their clock (`same`), or the next one (`next`).
     Unmatched { same: bool, next: bool },
-    /// None: the others name all of its times, and match every day.
+    /// No day: the others name all of its times, and match every day.
     None,
 }
 
@@ -67,18 +67,24 @@ impl<'e> Exception<'e> {
         })
     }
 
-    /// What is left out on a day.
+    /// The times that are left out on a day.
     pub(super) fn on(&self, date: Date) -> Excepted {
-        let hours = |ahead: i32| {
-            let day = date.checked_add(ahead.days()).ok();
-            let matches = day.is_some_and(|day| Month::of(day).has(self.others, day));
-            u64::from(matches) * self.others.hour.values()
-        };
+        let (hours, more) = (
+            self.hours_on(date, self.days),
+            self.hours_on(date, self.days + 1),
+        );
         Excepted {
-            hours: (hours(self.days) | hours(self.days + 1) << DAY) >> self.hours,
+            hours: (hours | more << DAY) >> self.hours,
             minutes: self.others.minute.values(),
             ahead: self.minutes,
         }
+    }
+
+    /// The hours that the others name on the day that is `ahead` days after `date`.
+    fn hours_on(&self, date: Date, ahead: i32) -> u64 {
+        let day = date.checked_add(ahead.days()).ok();
+        let matches = day.is_some_and(|day| Month::of(day).has(self.others, day));
+        u64::from(matches) * self.others.hour.values()
     }
 
     /// The days of a month on which some time is left.
@@ -99,8 +105,12 @@ impl<'e> Exception<'e> {
 impl Excepted {
     /// The minutes of an hour that are left out.
     pub(super) fn minutes(self, hour: u32) -> u64 {
-        let minutes = |hour: u32| (self.hours >> hour & 1) * self.minutes;
-        minutes(hour) >> self.ahead | minutes(hour + 1) << (HOUR - self.ahead)
+        self.named(hour) >> self.ahead | self.named(hour + 1) << (HOUR - self.ahead)
+    }
+
+    /// The minutes that the others name in the hour that their clock shows `hour` hours after this clock's midnight.
+    fn named(self, hour: u32) -> u64 {
+        (self.hours >> hour & 1) * self.minutes
     }
 }
 

@@ -53,7 +53,7 @@ pub struct Expression {
     text: Box<str>,
 }
 
-/// Why a text is not a cron expression, and what would be.
+/// A problem of a text that is not a cron expression, and the accepted forms.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
     /// Only blanks, or nothing after the zone prefix.
@@ -81,7 +81,7 @@ pub enum ExpressionError {
          on it: expected times, such as `*/30 * * * *` for each half hour"
     )]
     Every {
-        /// Where it starts, in characters from 1.
+        /// Position of its first character, from 1.
         column: usize,
     },
     /// An `@` word that is not a known one.
@@ -92,7 +92,7 @@ pub enum ExpressionError {
     Descriptor {
         /// The word as written.
         descriptor: String,
-        /// Where it starts, in characters from 1.
+        /// Position of its first character, from 1.
         column: usize,
     },
     /// A descriptor followed by more fields.
@@ -102,7 +102,7 @@ pub enum ExpressionError {
     DescriptorNotAlone {
         /// The word as written.
         descriptor: String,
-        /// Where it starts, in characters from 1.
+        /// Position of its first character, from 1.
         column: usize,
     },
     /// The zone of the `TZ=` or `CRON_TZ=` prefix does not exist.
@@ -199,36 +199,23 @@ impl Expression {
     }
 
     fn from_descriptor(word: &Word<'_>, words: usize) -> Result<Self, ExpressionError> {
-        if word.text == "@every" {
-            return Err(ExpressionError::Every {
-                column: word.column,
-            });
-        }
-        let column = word.column;
-        let descriptor = || word.text.to_owned();
+        let (descriptor, column) = (word.text.to_owned(), word.column);
         let fields = match word.text {
+            "@every" => return Err(ExpressionError::Every { column }),
             "@yearly" | "@annually" => "0 0 1 1 *",
             "@monthly" => "0 0 1 * *",
             "@weekly" => "0 0 * * 0",
             "@daily" | "@midnight" => "0 0 * * *",
             "@hourly" => "0 * * * *",
-            _ => {
-                return Err(ExpressionError::Descriptor {
-                    descriptor: descriptor(),
-                    column,
-                });
-            }
+            _ => return Err(ExpressionError::Descriptor { descriptor, column }),
         };
         if words > 1 {
-            return Err(ExpressionError::DescriptorNotAlone {
-                descriptor: descriptor(),
-                column,
-            });
+            return Err(ExpressionError::DescriptorNotAlone { descriptor, column });
         }
         Self::parse(fields)
     }
 
-    /// The text it was read from.
+    /// The text that the expression was read from.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -248,7 +235,7 @@ impl Expression {
         self.zone_name.as_deref()
     }
 
-    /// Whether no date at all matches: an empty field, or days that none of its months has.
+    /// Returns true if no date at all matches: a field is empty, or none of its months has such days.
     ///
     /// ```
     /// use foretide_domain::cron::Expression;
@@ -261,18 +248,22 @@ impl Expression {
     /// ```
     #[must_use]
     pub fn never_fires(&self) -> bool {
-        let has_day = |month: u32| match self.days() {
+        self.minute.is_empty()
+            || self.hour.is_empty()
+            || !(1..=12).any(|month| self.month.contains(month) && self.has_day(month))
+    }
+
+    /// Returns true if a day of the month matches in some year.
+    fn has_day(&self, month: u32) -> bool {
+        match self.days() {
             Days::Both(of_month, of_week) => of_month.below(longest(month)) && !of_week.is_empty(),
             Days::Either(of_month, of_week) => {
                 of_month.below(longest(month)) || !of_week.is_empty()
             }
-        };
-        self.minute.is_empty()
-            || self.hour.is_empty()
-            || !(1..=12).any(|month| self.month.contains(month) && has_day(month))
+        }
     }
 
-    /// Whether both name the same times of every day, however written; zones are not compared.
+    /// Returns true if both name the same times of the same days, however written; zones are not compared.
     #[must_use]
     pub(super) fn same_times(&self, other: &Self) -> bool {
         self.minute.values() == other.minute.values()
@@ -281,13 +272,13 @@ impl Expression {
             && self.days().normal_form() == other.days().normal_form()
     }
 
-    /// Whether both day fields restrict, so that a day matching either of them counts.
+    /// Returns true if both day fields restrict, so that a day matching either of them counts.
     #[must_use]
     pub(super) fn joins_days_by_or(&self) -> bool {
         matches!(self.days(), Days::Either(..))
     }
 
-    /// Whether it names times on every day of every month.
+    /// Returns true if it names times on every day of every month.
     pub(super) fn matches_every_day(&self) -> bool {
         let (_, of_month, of_week) = self.days().normal_form();
         [
@@ -366,7 +357,7 @@ impl fmt::Display for Expression {
     }
 }
 
-/// How the two day fields join: day of month first, day of week second.
+/// The two day fields and the rule that joins them: day of month first, day of week second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Days {
     /// One of them is `*`: a day matches when both match.

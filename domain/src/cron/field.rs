@@ -26,7 +26,7 @@ pub enum Field {
     DayOfWeek,
 }
 
-/// The values of one field as a bit set, and whether a `*` or `?` put them there.
+/// The values of one field as a bit set, marked if a `*` or `?` put them there.
 ///
 /// The star matters for the day fields: `*` does not restrict the day, `1-31` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,15 +41,15 @@ pub(super) struct Bits {
 pub struct FieldError {
     /// The field.
     pub field: Field,
-    /// Where the item starts, in characters from 1.
+    /// Position of the item's first character in the expression, from 1.
     pub column: usize,
     /// The item as written.
     pub item: String,
-    /// What is wrong and what is accepted.
+    /// The problem, and the accepted values.
     pub problem: FieldProblem,
 }
 
-/// What is wrong with one item of a field, and what is accepted.
+/// A problem of one item of a field, and the accepted values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldProblem {
     /// Not a number, nor a name of this field.
@@ -125,7 +125,7 @@ impl Bits {
         self.values
     }
 
-    /// Whether a `*` or `?` put values there, so that the field restricts nothing.
+    /// Returns true if a `*` or `?` put values there, so that the field restricts nothing.
     pub(super) fn is_star(self) -> bool {
         self.star
     }
@@ -138,7 +138,7 @@ impl Bits {
         value < 64 && self.values & (1 << value) != 0
     }
 
-    /// Whether any value is at most `limit`.
+    /// Returns true if any value is at most `limit`.
     pub(super) fn below(self, limit: u32) -> bool {
         self.at_or_before(limit).is_some()
     }
@@ -151,8 +151,7 @@ impl Bits {
 
     /// The highest value at or before `to`.
     pub(super) fn at_or_before(self, to: u32) -> Option<u32> {
-        let rest = self.values & (u64::MAX >> 63_u32.saturating_sub(to));
-        rest.checked_ilog2()
+        (self.values & (u64::MAX >> 63_u32.saturating_sub(to))).checked_ilog2()
     }
 
     /// The values but for those of `others`.
@@ -197,7 +196,7 @@ impl Field {
         }
     }
 
-    /// What one item may be, for error messages.
+    /// The accepted forms of one item, for error messages.
     fn accepted(self) -> &'static str {
         match self {
             Self::Minute => "0-59, `*`, a range `a-b`, a step `/n`, or a list of these",
@@ -230,19 +229,9 @@ impl Field {
 
     /// Reads one field: the union of its list. Empty items are skipped, as robfig does.
     pub(super) fn parse(self, word: &Word<'_>) -> Result<Bits, FieldError> {
-        let error = |column, item: &str, problem| FieldError {
-            field: self,
-            column,
-            item: item.to_owned(),
-            problem,
-        };
         let items = word.text.split(',').count();
         if items > MAX_ITEMS {
-            return Err(error(
-                word.column,
-                word.text,
-                FieldProblem::TooManyItems(items),
-            ));
+            return Err(self.error(word.column, word.text, FieldProblem::TooManyItems(items)));
         }
         let mut bits = Bits::default();
         let mut column = word.column;
@@ -250,12 +239,21 @@ impl Field {
             if !item.is_empty() {
                 let read = self
                     .parse_item(item)
-                    .map_err(|problem| error(column, item, problem))?;
+                    .map_err(|problem| self.error(column, item, problem))?;
                 bits = bits.union(read);
             }
             column += item.chars().count() + 1;
         }
         Ok(bits)
+    }
+
+    fn error(self, column: usize, item: &str, problem: FieldProblem) -> FieldError {
+        FieldError {
+            field: self,
+            column,
+            item: item.to_owned(),
+            problem,
+        }
     }
 
     /// Reads `*`, `a`, `a-b`, each with or without `/n`.
@@ -300,8 +298,7 @@ impl Field {
             return Err(FieldProblem::SundayFirst);
         }
         if low > high {
-            let part = |low, high| print_runs([(low, high)].into_iter());
-            let hint = format!("{},{}", part(low, max), part(min, high));
+            let hint = print_runs([(low, max), (min, high)].into_iter());
             return Err(FieldProblem::Backwards { hint });
         }
         Ok((low, high, false))
@@ -406,10 +403,11 @@ fn runs(bits: Bits) -> Vec<(u32, u32)> {
 
 /// Prints runs as a list: singles, pairs by comma, longer ones as ranges.
 fn print_runs(runs: impl Iterator<Item = (u32, u32)>) -> String {
-    let parts = runs.map(|(low, high)| match high - low {
+    runs.map(|(low, high)| match high - low {
         0 => low.to_string(),
         1 => format!("{low},{high}"),
         _ => format!("{low}-{high}"),
-    });
-    parts.collect::<Vec<_>>().join(",")
+    })
+    .collect::<Vec<_>>()
+    .join(",")
 }

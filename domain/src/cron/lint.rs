@@ -5,7 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::clock_change::{LOOKAHEAD, clock_change};
-use super::expression::{Expression, split_prefix};
+use super::expression::split_prefix;
 use super::field::{Field, words};
 use super::window::{Activity, Window, WindowField, WindowProblem};
 use crate::ReplicaBounds;
@@ -40,9 +40,9 @@ words! {
         LongerThanADay,
         /// Another window with a larger target is active at the same time.
         HiddenByLargerTarget,
-        /// Its target is above `maxReplicas`.
+        /// The target is above `maxReplicas`.
         TargetAboveMax,
-        /// Its target is not above `minReplicas`.
+        /// The target is not above `minReplicas`.
         TargetNotAboveMin,
         /// The clocks change within it, or at one of its edges, in the next 400 days.
         ClockChange,
@@ -113,7 +113,7 @@ type Found = Option<(Lint, String)>;
 // === impl Lint ===
 
 impl Lint {
-    /// Whether the cron can never have an effect; the other lints are about unexpected effects.
+    /// Returns true if the cron can never have an effect; the other lints are about unexpected effects.
     ///
     /// ```
     /// use foretide_domain::cron::Lint;
@@ -131,33 +131,31 @@ impl Lint {
 
 fn activities(window: &Window, now: Timestamp) -> Vec<Activity> {
     let end = now.checked_add(LOOKAHEAD).unwrap_or(Timestamp::MAX);
-    let ahead = window
+    window
         .activities(now)
-        .take_while(|activity| activity.since < end);
-    ahead.take(MAX_ACTIVITIES).collect()
+        .take_while(|activity| activity.since < end)
+        .take(MAX_ACTIVITIES)
+        .collect()
 }
 
 fn problem(window: &Window) -> Found {
-    let never = |field: WindowField, expression: &Expression| {
-        format!(
-            "its {} `{}` matches no date, so it is never active",
-            field.name(),
-            expression.text()
-        )
-    };
-    Some(match window.problem()? {
-        WindowProblem::ZeroLength => (
-            Lint::ZeroLength,
-            format!(
+    let field = match window.problem()? {
+        WindowProblem::StartNeverFires => WindowField::Start,
+        WindowProblem::EndNeverFires => WindowField::End,
+        WindowProblem::ZeroLength => {
+            let message = format!(
                 "it starts and ends at `{}`, so it is never active",
                 window.start()
-            ),
-        ),
-        WindowProblem::StartNeverFires => {
-            (Lint::NeverFires, never(WindowField::Start, window.start()))
+            );
+            return Some((Lint::ZeroLength, message));
         }
-        WindowProblem::EndNeverFires => (Lint::NeverFires, never(WindowField::End, window.end())),
-    })
+    };
+    let message = format!(
+        "its {} `{}` matches no date, so it is never active",
+        field.name(),
+        window.expression(field).text()
+    );
+    Some((Lint::NeverFires, message))
 }
 
 fn longer_than_a_day(window: &Window, ahead: &[Activity]) -> Found {
@@ -189,18 +187,19 @@ fn hidden<'w>(
     own: &[Activity],
     others: impl Iterator<Item = (&'w Window, &'w Vec<Activity>)>,
 ) -> Found {
-    let mut larger = others.filter(|(other, _)| other.target_replicas() > window.target_replicas());
-    larger.find_map(|(other, ahead)| {
-        let at = first_overlap(own, ahead)?;
-        let message = format!(
-            "its target of {} has no effect while `{}` asks for {}, first at {}",
-            counted(window.target_replicas(), "replica"),
-            other.name(),
-            other.target_replicas(),
-            window.start_zone().local(at),
-        );
-        Some((Lint::HiddenByLargerTarget, message))
-    })
+    others
+        .filter(|(other, _)| other.target_replicas() > window.target_replicas())
+        .find_map(|(other, ahead)| {
+            let at = first_overlap(own, ahead)?;
+            let message = format!(
+                "its target of {} has no effect while `{}` asks for {}, first at {}",
+                counted(window.target_replicas(), "replica"),
+                other.name(),
+                other.target_replicas(),
+                window.start_zone().local(at),
+            );
+            Some((Lint::HiddenByLargerTarget, message))
+        })
 }
 
 /// First instant at which both are active; both lists are in order of time.
@@ -209,11 +208,14 @@ fn first_overlap(a: &[Activity], b: &[Activity]) -> Option<Timestamp> {
     loop {
         let (x, y) = (a.peek()?, b.peek()?);
         let at = x.since.max(y.since);
-        let ends = |activity: &Activity| activity.until.unwrap_or(Timestamp::MAX);
-        if at < ends(x) && at < ends(y) {
+        let (x_ends, y_ends) = (
+            x.until.unwrap_or(Timestamp::MAX),
+            y.until.unwrap_or(Timestamp::MAX),
+        );
+        if at < x_ends && at < y_ends {
             return Some(at);
         }
-        if ends(x) <= ends(y) {
+        if x_ends <= y_ends {
             a.next()
         } else {
             b.next()

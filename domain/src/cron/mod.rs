@@ -1,4 +1,4 @@
-//! Cron windows: when each is active, in its zone.
+//! Cron windows, and the times at which each is active in its zone.
 //!
 //! ```text
 //! text --Expression::parse--> bit sets --Search--> occurrences --Window--> active, since, until

@@ -16,7 +16,6 @@ pub(super) struct Month {
 
 impl Month {
     pub(super) fn of(date: Date) -> Self {
-        let number = |value: i8| u32::try_from(value).unwrap_or(0);
         let first = date.first_of_month();
         Self {
             first,
@@ -61,7 +60,7 @@ impl Month {
         Date::new(year, month, i8::try_from(day).ok()?).ok()
     }
 
-    /// Whether an expression matches one of its days.
+    /// Returns true if an expression matches the day `date` of this month.
     pub(super) fn has(self, expression: &Expression, date: Date) -> bool {
         self.days(expression) & (1 << date.day()) != 0
     }
@@ -81,7 +80,8 @@ impl Month {
             }
     }
 
-    /// The same, but bit 1 for the day that is so many days ahead of the first, and one day more.
+    /// The days that an expression matches, with bit 1 for the day that is `ahead` days after the first of this month,
+    /// and one day more than the month has.
     pub(super) fn days_ahead(self, expression: &Expression, ahead: i32) -> u64 {
         let (days, by) = (self.days(expression), ahead.unsigned_abs());
         let neighbour = if ahead < 0 {
@@ -104,4 +104,9 @@ impl Month {
         let week = (week >> first | week << (7 - first)) & 0x7f;
         (week | week << 7 | week << 14 | week << 21 | week << 28) << 1
     }
+}
+
+/// Converts a day or a weekday, which is never negative.
+fn number(value: i8) -> u32 {
+    u32::try_from(value).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! When an expression fires: the next and the previous occurrence, in civil time and as instants.
+//! The next and the previous occurrence of an expression, in civil time and as instants.
 //!
 //! The search goes through months, days, hours and minutes by bit set, so the work is bounded however rare
 //! the expression is.
@@ -28,7 +28,7 @@ pub struct Occurrence {
     pub civil: DateTime,
     /// The instant it resolves to.
     pub at: Timestamp,
-    /// Whether the clocks show that time once, never or twice.
+    /// Number of times that the clocks show this civil time: one, none or two.
     pub ambiguity: Ambiguity,
 }
 

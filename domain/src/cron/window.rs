@@ -1,4 +1,4 @@
-//! A cron window: the time between a start and an end, and whether it is active.
+//! A cron window: the time between a start and an end, in which it is active.
 //!
 //! With `s` the last start at or before now and `e` the first end after `s`, the window is active if and
 //! only if now is before `e`.
@@ -16,14 +16,15 @@ use super::expression::{Expression, ExpressionError};
 use super::occurrence::{Occurrence, Search, before};
 use super::zone::{Zone, ZoneError};
 
-/// How many spans in which no clock is changed are searched for an edge of an activity, where windows touch as
+/// Number of spans without a clock change that are searched for an edge of an activity, where windows touch as
 /// instants.
 ///
 /// Within one zone only gaps make such windows, because ends written for the minute of a start are left out. With an
 /// end in another zone they may touch each minute or year. Beyond these spans no edge is found.
 const MAX_SPANS: u32 = 3;
 
-/// The longest of these spans: three of them are as long as daily windows in zones without changes need.
+/// The longest span that is searched as one: [`MAX_SPANS`] of them are as long as daily windows in zones without
+/// changes need.
 const MAX_SPAN: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// A cron as it is written: five fields of text and a number.
@@ -64,18 +65,19 @@ struct Schedule {
 /// Depends on the instant alone, so a clock that steps back finds the same state that it found before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowState {
-    /// Whether it is active.
+    /// True if the window is active.
     pub active: bool,
-    /// When `active` changes next; absent when active, if each end within the search limit coincides with a start.
+    /// Instant of the next change of `active`; absent when active, if each end within the search limit coincides with a
+    /// start.
     pub next_transition: Option<Timestamp>,
-    /// Why the window can never be active.
+    /// Reason why the window can never be active.
     pub problem: Option<WindowProblem>,
 }
 
-/// Why a window can never be active.
+/// Reason why a window can never be active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowProblem {
-    /// It starts and ends at the same times.
+    /// The window starts and ends at the same times.
     ZeroLength,
     /// No date matches its start.
     StartNeverFires,
@@ -101,25 +103,25 @@ pub enum WindowField {
     End,
 }
 
-/// Why a cron is not valid.
+/// Reason why a cron is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
-    /// Its `start` or `end` is not an expression.
+    /// The `start` or `end` is not an expression.
     #[error("cron `{cron}`: invalid `{}`", field.name())]
     Expression {
         /// The cron's name.
         cron: String,
-        /// Which field.
+        /// The field with the problem.
         field: WindowField,
-        /// What is wrong with it.
+        /// The problem of the expression.
         source: ExpressionError,
     },
-    /// Its `timezone` is not a zone.
+    /// The `timezone` is not a zone.
     #[error("cron `{cron}`: invalid `timezone`")]
     Zone {
         /// The cron's name.
         cron: String,
-        /// What is wrong with it.
+        /// The problem of the zone's name.
         source: ZoneError,
     },
 }
@@ -149,14 +151,38 @@ pub enum WindowError {
 /// ```
 #[must_use]
 pub fn largest_active(windows: &[Window], now: Timestamp) -> Option<&Window> {
-    let active = windows.iter().filter(|window| window.is_active(now));
-    active.reduce(|best, next| {
-        if next.target_replicas > best.target_replicas {
-            next
-        } else {
-            best
-        }
-    })
+    windows
+        .iter()
+        .filter(|window| window.is_active(now))
+        .reduce(|best, next| {
+            if next.target_replicas > best.target_replicas {
+                next
+            } else {
+                best
+            }
+        })
+}
+
+// === impl WindowText ===
+
+impl WindowText<'_> {
+    /// Reads the start or the end, in the zone of its prefix or else in `zone`.
+    fn schedule(
+        &self,
+        field: WindowField,
+        zone: &Zone,
+        local: &Zone,
+    ) -> Result<Schedule, WindowError> {
+        let expression = match field {
+            WindowField::Start => self.start,
+            WindowField::End => self.end,
+        };
+        Schedule::parse(expression, zone, local).map_err(|source| WindowError::Expression {
+            cron: self.name.to_owned(),
+            field,
+            source,
+        })
+    }
 }
 
 // === impl WindowField ===
@@ -227,20 +253,12 @@ impl Window {
     /// [`WindowError`] for the first field that cannot be read: `timezone`, `start`, `end`. A window
     /// that can never be active is valid; [`WindowState::problem`] names the problem.
     pub fn parse(text: &WindowText<'_>, local: &Zone) -> Result<Self, WindowError> {
-        let cron = || text.name.to_owned();
         let zone = Zone::parse(text.timezone, local).map_err(|source| WindowError::Zone {
-            cron: cron(),
+            cron: text.name.to_owned(),
             source,
         })?;
-        let firing = |field, expression| {
-            Schedule::parse(expression, &zone, local).map_err(|source| WindowError::Expression {
-                cron: cron(),
-                field,
-                source,
-            })
-        };
-        let start = firing(WindowField::Start, text.start)?;
-        let end = firing(WindowField::End, text.end)?;
+        let start = text.schedule(WindowField::Start, &zone, local)?;
+        let end = text.schedule(WindowField::End, &zone, local)?;
         let problem = find_problem(&start, &end);
         let target_replicas = text.target_replicas;
         Ok(Self {
@@ -302,19 +320,19 @@ impl Window {
         self.target_replicas
     }
 
-    /// Why the window can never be active.
+    /// Reason why the window can never be active.
     #[must_use]
     pub fn problem(&self) -> Option<WindowProblem> {
         self.problem
     }
 
-    /// Whether it is active at `now`.
+    /// Returns true if the window is active at `now`.
     #[must_use]
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.active_start(now).is_some()
     }
 
-    /// Its state at `now`.
+    /// State of the window at `now`.
     ///
     /// # Guarantees
     /// - Active exactly from a start up to the next end, whatever the zone's clocks do.
@@ -334,14 +352,14 @@ impl Window {
         }
     }
 
-    /// When the activity at `now` began; `None` when inactive, or when each start within the search limit coincides
+    /// Beginning of the activity at `now`; `None` when inactive, or when each start within the search limit coincides
     /// with an end.
     #[must_use]
     pub fn active_since(&self, now: Timestamp) -> Option<Timestamp> {
         self.activity_start(self.active_start(now)?)
     }
 
-    /// Its activities, beginning with the one at `from` or the first after it. One without an end is the last.
+    /// Activities of the window, from the one at `from` or the first after it on. One without an end is the last.
     ///
     /// Where [`Window::active_since`] finds nothing, an activity begins at the instant it was asked for.
     ///
@@ -399,7 +417,7 @@ impl Window {
         None
     }
 
-    /// Where the activity that begins or goes on at `start` ends.
+    /// End of the activity that begins or goes on at `start`.
     fn activity_end(&self, mut start: Occurrence) -> Option<Timestamp> {
         for _ in 0..MAX_SPANS {
             // An end at which a window starts ends nothing.
@@ -412,7 +430,7 @@ impl Window {
         None
     }
 
-    /// Where the activity that `start` belongs to began.
+    /// Beginning of the activity that `start` belongs to.
     fn activity_start(&self, mut start: Occurrence) -> Option<Timestamp> {
         // Backwards, the time that a clock shows twice is a span too.
         for _ in 0..2 * MAX_SPANS {
@@ -439,9 +457,11 @@ impl Window {
             .filter_map(|zone| zone.next_change(start.at));
         let farthest = start.at.checked_add(MAX_SPAN).ok();
         let until = changes.chain(farthest).min()?;
-        let mut ends = self.plain_ends(start.at).within_month_of(until);
-        let plain = ends.after(start.at).filter(|end| end.at < until);
-        plain.or_else(|| self.end.search().after(just_before(until)?))
+        self.plain_ends(start.at)
+            .within_month_of(until)
+            .after(start.at)
+            .filter(|end| end.at < until)
+            .or_else(|| self.end.search().after(just_before(until)?))
     }
 
     /// Last end up to a start at which no window starts, if the clocks were not changed after it; else the last up to
@@ -456,9 +476,11 @@ impl Window {
             .filter_map(|zone| zone.last_change(start.at));
         let farthest = start.at.checked_sub(MAX_SPAN).ok();
         let since = changes.chain(farthest).max()?.min(start.at);
-        let mut ends = self.plain_ends(start.at).within_month_of(since);
-        let plain = ends.at_or_before(start.at).filter(|end| end.at > since);
-        plain.or_else(|| self.end.search().at_or_before(since))
+        self.plain_ends(start.at)
+            .within_month_of(since)
+            .at_or_before(start.at)
+            .filter(|end| end.at > since)
+            .or_else(|| self.end.search().at_or_before(since))
     }
 
     /// The ends at which no window starts, as long as both clocks run as they do at `t`.
@@ -477,7 +499,7 @@ impl Window {
         self.end.search().beyond(start, self.one_zone())
     }
 
-    /// Whether the civil times of starts and ends can be compared.
+    /// Returns true if start and end have one zone, so that their civil times can be compared.
     fn one_zone(&self) -> bool {
         self.start.zone == self.end.zone
     }

@@ -21,7 +21,7 @@ pub struct Zone {
     origin: Origin,
 }
 
-/// Where a zone came from.
+/// The kind of text that a zone was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Named,
@@ -29,7 +29,7 @@ enum Origin {
     Local,
 }
 
-/// Why a zone name is not usable.
+/// Reason why a zone name is not usable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneError {
     /// More than [`MAX_ZONE_CHARS`] characters.
@@ -49,7 +49,7 @@ pub enum ZoneError {
     },
 }
 
-/// Whether a zone's clocks show a civil time once, never or twice.
+/// Number of times that a zone's clocks show a civil time: one, none or two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ambiguity {
     /// The clocks show it once.
@@ -125,16 +125,14 @@ impl Zone {
         if chars > MAX_ZONE_CHARS {
             return Err(ZoneError::TooLong { chars });
         }
-        let unknown = || ZoneError::Unknown {
-            name: name.to_owned(),
-        };
         let rules = TimeZoneDatabase::bundled()
             .get(name)
-            .map_err(|_| unknown())?;
-        // `Etc/Unknown` is a name of the database, and behaves as UTC.
-        if rules.is_unknown() {
-            return Err(unknown());
-        }
+            .ok()
+            // `Etc/Unknown` is a name of the database, and behaves as UTC.
+            .filter(|rules| !rules.is_unknown())
+            .ok_or_else(|| ZoneError::Unknown {
+                name: name.to_owned(),
+            })?;
         // Names are found in any case; the spelling of the database is the one that is shown.
         let name = rules.iana_name().unwrap_or(name).into();
         Ok(Self {
@@ -150,42 +148,42 @@ impl Zone {
         &self.name
     }
 
-    /// Whether the field was empty, so that UTC was assumed.
+    /// Returns true if the field was empty, so that UTC was assumed.
     #[must_use]
     pub fn is_assumed(&self) -> bool {
         self.origin == Origin::Empty
     }
 
-    /// Whether the field was `Local`.
+    /// Returns true if the field was `Local`.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.origin == Origin::Local
     }
 
-    /// Its rules, for printing times in it.
+    /// Rules of the zone, for printing times in it.
     #[must_use]
     pub fn rules(&self) -> &TimeZone {
         &self.rules
     }
 
-    /// What the clocks of the zone show at `t`.
+    /// Civil time that the clocks of the zone show at `t`.
     pub(super) fn civil(&self, t: Timestamp) -> DateTime {
         self.rules.to_datetime(t)
     }
 
-    /// By how much the clocks of the zone are ahead of those of another at `t`.
+    /// Lead of the zone's clocks over those of another zone at `t`.
     pub(super) fn ahead_of(&self, other: &Self, t: Timestamp) -> SignedDuration {
-        let seconds = |zone: &Self| i64::from(zone.rules.to_offset(t).seconds());
-        SignedDuration::from_secs(seconds(self) - seconds(other))
+        let (own, others) = (self.rules.to_offset(t), other.rules.to_offset(t));
+        SignedDuration::from_secs(i64::from(own.seconds()) - i64::from(others.seconds()))
     }
 
-    /// When the clocks are changed next after `t`.
+    /// Instant of the next change of the clocks after `t`.
     pub(super) fn next_change(&self, t: Timestamp) -> Option<Timestamp> {
         Some(self.rules.following(t).next()?.timestamp())
     }
 
-    /// When the clocks were last changed at or before `t`; if they were turned back, when they had shown each time for
-    /// the second time.
+    /// Instant of the last change of the clocks at or before `t`; if they were turned back, the instant by which they
+    /// had shown each repeated time again.
     pub(super) fn last_change(&self, t: Timestamp) -> Option<Timestamp> {
         let nanosecond = SignedDuration::from_nanos(1);
         let change = self
