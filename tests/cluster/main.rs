@@ -1,5 +1,5 @@
 //! Scenarios on a real control plane, real metrics-server and real Prometheus: what only these can show. Everything else is
-//! proven in `tests/sim` or below it (`docs/decisions/0054-fourteen-real-contracts.md`).
+//! proven in `tests/sim` or below it (`docs/decisions/0054-use-a-real-cluster-only-for-what-others-decide.md`).
 //!
 //! Controllers run in this process or as processes, with the permissions of `deploy/`. Scenarios wait for states, with one
 //! deadline; none asserts a duration. `just nightly` runs the ignored ones.
