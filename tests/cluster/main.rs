@@ -1,5 +1,5 @@
 //! Scenarios that need a real control plane, real metrics-server and real Prometheus. Everything else is proven in
-//! `tests/sim` or below it (`docs/decisions/0054-fourteen-real-contracts.md`).
+//! `tests/sim` or below it (`docs/decisions/0054-use-a-real-cluster-only-for-what-others-decide.md`).
 //!
 //! Controllers run in this process or as processes, with the permissions of `deploy/`. Scenarios wait for states, with one
 //! deadline; none asserts a duration. `just nightly` runs the ignored ones.

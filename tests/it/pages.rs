@@ -90,7 +90,7 @@ fn every_link_leads_to_a_file_and_to_a_heading_of_it() {
 #[test]
 fn a_first_decision_on_a_cluster_takes_few_words() {
     let readme = read(&root().join("README.md"));
-    let section = "\n## Try it on your cluster\n";
+    let section = "\n## Try it without installing\n";
     let (before, after) = readme.split_once(section).unwrap();
     let (section, _) = after.split_once("\n## ").unwrap();
     let page = read(&root().join("docs/from-my-hpa.md"));

@@ -16,7 +16,7 @@ use crate::{
     world::{TIMEOUT, four_days, seconds},
 };
 
-const SECTION: &str = "Try it on your cluster";
+const SECTION: &str = "Try it without installing";
 const BACK_TEST: &str = "1. Back-test it";
 const PREVIEW: &str = "2. Watch it in Preview";
 const SWITCH_ON: &str = "3. Switch it on";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Metric, PromqlScope, QueryDefaults, WorkloadRef, built_in, scope::is_bound};
+use crate::{Metric, PromqlScope, QueryDefaults, WorkloadRef, queries::built_in, scope::is_bound};
 
 /// Custom rules that the adapter's Helm chart installs, with resource and external rules beside them.
 const CHART: &str = r#"

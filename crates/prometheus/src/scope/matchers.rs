@@ -63,7 +63,7 @@ fn built(parsed: &ParsedMatcher) -> Result<Matcher, MatchersError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Metric, QueryDefaults, WorkloadRef, built_in};
+    use crate::{Metric, QueryDefaults, WorkloadRef, queries::built_in};
 
     #[test]
     fn matchers_are_added_to_the_queries_of_resources() {
