@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeMap, env, error::Error, fmt::Debug, fs, path::PathBuf};
 
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(crate) type Fallible<T> = Result<T, Box<dyn Error>>;
@@ -92,54 +91,4 @@ pub(crate) fn same<T: PartialEq + Debug>(what: &str, got: T, want: T) -> Fallibl
         return Ok(());
     }
     Err(format!("{what}: got {got:?}, want {want:?}").into())
-}
-
-shapes! {
-    Group {
-        id: String, _description: String = rename = "description", _format: String = rename = "format",
-        count: usize, cases: Vec<Value>,
-    }
-}
-
-/// The groups of federation vectors.
-fn groups() -> Fallible<Vec<Group>> {
-    let mut all = Vec::new();
-    for mut file in files("federation")? {
-        all.extend(serde_json::from_value::<Vec<Group>>(file["groups"].take())?);
-    }
-    Ok(all)
-}
-
-pub(crate) fn group_ids() -> Fallible<Vec<String>> {
-    Ok(groups()?.into_iter().map(|group| group.id).collect())
-}
-
-/// Checks each case of a group of federation vectors: the input and what is expected. The rest are remarks on the case.
-pub(crate) fn run_group<I: DeserializeOwned, E: DeserializeOwned>(
-    id: &str,
-    check: impl Fn(I, E) -> Outcome,
-) -> Fallible<()> {
-    let mut cases = Vec::new();
-    for group in groups()?.into_iter().filter(|group| group.id == id) {
-        same("cases", group.cases.len(), group.count)?;
-        cases.extend(group.cases);
-    }
-    run(id, &cases, |case| {
-        let mut fields: BTreeMap<String, Value> = serde_json::from_value(case.clone())?;
-        let input = fields.remove("input").ok_or("no input")?;
-        let any_of = fields.remove("expectedAnyOf");
-        let expected = fields
-            .remove("expected")
-            .or(any_of)
-            .ok_or("nothing is expected")?;
-        let remarks = ["name", "source", "asPrinted", "erratum", "note", "result"];
-        let unknown = fields
-            .keys()
-            .find(|field| !remarks.contains(&field.as_str()));
-        same("unknown field", unknown, None)?;
-        check(
-            serde_json::from_value(input)?,
-            serde_json::from_value(expected)?,
-        )
-    })
 }

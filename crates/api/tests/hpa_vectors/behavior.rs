@@ -2,10 +2,13 @@
 
 use foretide_domain::{
     ReplicaBounds, Replicas,
-    hpa::{Behavior, Direction, Hpa, Log, Step, normalize as normalized, record_scale},
+    hpa::{
+        Behavior, Direction, Hpa, Log, PolicyKind, ScalingPolicy, ScalingRules, Step,
+        normalize as normalized, record_scale,
+    },
     observation::Status,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::{
@@ -31,6 +34,7 @@ shapes! {
         behavior: Option<Value>, config: Config = default, history: History = default,
     }
     Limited { current_replicas: i32, rules: Option<Value>, history: History = default }
+    Periods { periods_s: Vec<i64> }
     Scaled { replica_change: i32, scaling_rules: Option<Value>, previous_events: Vec<Event> = default }
 }
 
@@ -120,6 +124,26 @@ pub(crate) fn limit(row: Limited, limit: Limit) -> Fallible<Value> {
     let behavior = behavior(&json!({"scaleUp": row.rules, "scaleDown": row.rules}))?;
     let current = Replicas::from_i32(row.current_replicas);
     Ok(json!({"limit": limit(&behavior, current, &row.history.into(), NOW).as_i32()}))
+}
+
+/// The same policies in either direction.
+pub(crate) fn longest_period(row: Periods) -> Fallible<Value> {
+    let policies = row.periods_s.into_iter().map(|period| ScalingPolicy {
+        kind: PolicyKind::Pods,
+        value: 1,
+        period: SignedDuration::from_secs(period),
+    });
+    let rules = ScalingRules {
+        policies: Some(policies.collect()),
+        ..ScalingRules::default()
+    };
+    let behavior = Behavior {
+        scale_up: rules.clone(),
+        scale_down: rules,
+    };
+    let [up, down] = [Direction::Up, Direction::Down].map(|way| behavior.longest_period(way));
+    same("down", down, up)?;
+    Ok(json!({"period_s": up.as_secs()}))
 }
 
 /// The same rules and events in either direction.

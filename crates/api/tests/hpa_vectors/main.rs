@@ -6,7 +6,6 @@
 mod behavior;
 mod calculator;
 mod controller;
-mod karmada;
 mod reconcile;
 #[cfg(test)]
 #[path = "../../../../tests/vectors.rs"]
@@ -27,7 +26,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    behavior::{convert, limit, normalize, stabilize, store_scale_event},
+    behavior::{convert, limit, longest_period, normalize, stabilize, store_scale_event},
     calculator::{build_quantity, calculate_requests, calculator, group_pods, quantity, ratios},
     reconcile::{reconcile, zero_replicas},
     vectors::{Fallible, Outcome, RAN, files, gates, run, shapes},
@@ -62,6 +61,7 @@ gates! { run_rows;
     vectors_hpa_stabilize_with_behaviors: "stabilize_with_behaviors" => stabilize;
     vectors_hpa_scale_up_limit: "scale_up_limit" => |row| limit(row, Behavior::up_limit);
     vectors_hpa_scale_down_limit: "scale_down_limit" => |row| limit(row, Behavior::down_limit);
+    vectors_hpa_longest_policy_period: "longest_policy_period" => longest_period;
     vectors_hpa_store_scale_event: "store_scale_event" => store_scale_event;
     vectors_hpa_fuzz_normalize: "fuzz_normalize" => normalize;
     vectors_hpa_reconcile: "reconcile" => reconcile;
