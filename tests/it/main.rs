@@ -27,8 +27,6 @@ mod fleet;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
-mod hpa_controller;
-#[cfg(test)]
 mod members;
 #[cfg(test)]
 mod monitoring;
@@ -42,9 +40,3 @@ mod pictures;
 mod reliability;
 #[cfg(test)]
 mod sync;
-#[cfg(test)]
-mod vectors;
-#[cfg(test)]
-mod vectors_federation;
-#[cfg(test)]
-mod vectors_hpa;

@@ -130,6 +130,7 @@ fn the_tests_that_patches_name_exist() {
             "lib" => "src".to_owned(),
             "domain" => "domain/src".to_owned(),
             "federate" => "crates/federate/src".to_owned(),
+            "hpa_vectors" => "crates/api/tests/hpa_vectors".to_owned(),
             other => format!("tests/{other}"),
         };
         files(&root.join(folder), "rs")

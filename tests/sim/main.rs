@@ -37,7 +37,7 @@ mod harmless;
 #[cfg(test)]
 mod hpa;
 #[cfg(test)]
-#[path = "../it/hpa_controller.rs"]
+#[path = "../../crates/api/tests/hpa_vectors/controller.rs"]
 #[expect(
     dead_code,
     reason = "the vectors record more of the controller than a cluster shows"
