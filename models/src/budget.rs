@@ -10,7 +10,8 @@
 /// Slopes and counts that differ by less than this, as a fraction, are taken as equal.
 const EQUAL: f64 = 1e-6;
 
-/// What a series would have had at each quantile level, by its own past: the mean of about ten days.
+/// The short minutes and the replicas that a series would have had at each quantile level in its own past: means of
+/// about ten days.
 ///
 /// ```
 /// use foretide_models::{TradeOff, TradeOffs};
@@ -23,16 +24,16 @@ const EQUAL: f64 = 1e-6;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct TradeOffs {
-    /// By quantile, ascending.
+    /// The levels by quantile, ascending.
     pub levels: Vec<TradeOff>,
     /// The replicas without a forecast: those of a plain HPA.
     pub alone: f64,
 }
 
-/// What one quantile level would have had.
+/// The short minutes and the replicas that a series would have had at one quantile level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TradeOff {
-    /// The level.
+    /// The quantile of the level.
     pub quantile: f64,
     /// The share of minutes with too few replicas, in `[0, 1]`.
     pub short: f64,
@@ -40,7 +41,7 @@ pub struct TradeOff {
     pub replicas: f64,
 }
 
-/// The price that keeps many series within one budget, and what they take at it.
+/// The price that keeps many series within one budget, with its cost and its short minutes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SharedPrice {
     /// The share of minutes that a replica must save to be worth asking for: see [`TradeOffs::at_price`].
@@ -170,7 +171,7 @@ impl TradeOffs {
         }))
     }
 
-    /// The edges of the lower hull from there on, in descending order of their slopes.
+    /// The edges of the lower hull from the cheapest level on, in descending order of their slopes.
     fn edges(&self, cheapest: TradeOff) -> impl Iterator<Item = Edge> + '_ {
         let mut at = cheapest;
         std::iter::from_fn(move || {

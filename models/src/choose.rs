@@ -14,7 +14,7 @@ use crate::seasonal::{Statistic, over_seasons};
 use crate::series::count;
 use crate::spectrum::Fourier;
 
-/// How one period is estimated from past periods.
+/// The estimate of one period from past periods.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Shape {
     /// The maximum of each phase.

@@ -63,7 +63,7 @@ pub(crate) struct RankedErrors {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u64);
 
-/// Which errors can be ranked.
+/// The steps that decide which errors can be ranked.
 #[derive(Debug, Clone, Copy)]
 struct Cutoff {
     /// The step that the forecast is made at.
@@ -81,7 +81,7 @@ struct Spacing {
 
 /// The sign bit of an `f32`.
 const SIGN: u32 = 1 << 31;
-/// How much smaller the exponents of an `f32` are than those of a [`Half`]: by 112, from a bias of 127 to one of 15.
+/// The difference between the exponents of an `f32` and those of a [`Half`]: 112, from a bias of 127 to one of 15.
 const EXPONENTS_APART: i32 = 112;
 /// The bits of a significand that a [`Half`] lacks.
 const DROPPED_BITS: u32 = 13;

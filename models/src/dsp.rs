@@ -56,7 +56,7 @@ const CONSTANT: f64 = 1e-9;
 pub struct Config {
     /// The grid of the history: at most an hour, an exact part of a day.
     pub sample_interval: SignedDuration,
-    /// How much history to use: at least 48 hours, to detect a day; 14 days for a week.
+    /// The length of the history to use: at least 48 hours, to detect a day; 14 days for a week.
     pub history_length: SignedDuration,
     /// The candidates of the backtest. Empty means [`Estimators::defaults`].
     pub estimators: Estimators,
@@ -337,7 +337,7 @@ impl Forecaster for Dsp {
         self.config.sample_interval
     }
 
-    /// As crane: half a day.
+    /// Half a day, as in crane.
     fn refit_interval(&self) -> SignedDuration {
         REFIT_INTERVAL
     }

@@ -40,16 +40,16 @@ pub(crate) const OUTLIER_RUNS: usize = 3;
 /// it.
 const USUAL: f64 = 0.95;
 
-/// What a forecaster requires of a history.
+/// The requirements of a forecaster for a history.
 ///
 /// # Units
 /// `step` is the distance between two samples; the others are spans of history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HistoryRequirements {
     pub(crate) step: SignedDuration,
-    /// The least history it can work with.
+    /// The least history that the forecaster can work with.
     pub(crate) least: SignedDuration,
-    /// The most history it uses.
+    /// The most history that the forecaster uses.
     pub(crate) most: SignedDuration,
 }
 
@@ -57,12 +57,12 @@ pub(crate) struct HistoryRequirements {
 /// more holes than allowed.
 #[derive(Debug, Clone)]
 pub(crate) struct PreparedHistory {
-    /// Oldest first; the last one lies just before `end`. NaN is missing.
+    /// The values, oldest first; the last one lies just before `end`. NaN is missing.
     pub(crate) values: Vec<f64>,
     pub(crate) step: SignedDuration,
     /// The highest usable value; positive.
     pub(crate) highest: f64,
-    /// Where the grid ends and the forecast begins.
+    /// The instant at which the grid ends and the forecast begins.
     pub(crate) end: Timestamp,
     pub(crate) valid_until: Timestamp,
     pub(crate) notes: Vec<Note>,
@@ -195,7 +195,7 @@ fn rank(last: usize, q: f64) -> usize {
     ((count(last) * q).round() as usize).min(last)
 }
 
-/// How many values are missing.
+/// The number of missing values.
 fn missing(values: &[f64]) -> usize {
     values.iter().filter(|value| value.is_nan()).count()
 }
@@ -215,7 +215,7 @@ fn holes(values: &[f64]) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
-/// Makes outliers missing; returns how many.
+/// Makes outliers missing; returns their number.
 fn reject_outliers(values: &mut [f64]) -> usize {
     let runs = outlier_runs(values, 0.0);
     for run in &runs {
@@ -281,8 +281,8 @@ pub fn outlier_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>
     rejected.map(|(_, at)| at.clone()).collect()
 }
 
-/// Whether less than a tenth of the positive values exceeds a hundredth of the highest. If not, the 95th percentile is
-/// too high for any outlier, and is not computed.
+/// Returns true if less than a tenth of the positive values exceeds a hundredth of the highest. If not, the 95th
+/// percentile is too high for any outlier, and is not computed.
 fn may_have_outliers(values: &[f64]) -> bool {
     let highest = values
         .iter()

@@ -11,16 +11,16 @@ use crate::error::ForecastError;
 use crate::series::count;
 use crate::spectrum::Fourier;
 
-/// Which components are kept.
+/// The choice of the components that are kept.
 ///
 /// A component of frequency `f` and amplitude `a` (half that of its sine) is dropped if it is faster than
 /// `high_frequency` and `a` is below the cut. The cut is the `max_items`-th largest amplitude, raised to
 /// `low_amplitude` percent of the mean if that is more, then lowered to the `min_items`-th largest if that is less.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Filter {
-    /// In percent of the mean of the series, so that the unit of the series does not matter.
+    /// An amplitude in percent of the mean of the series, so that the unit of the series does not matter.
     pub(crate) low_amplitude: f64,
-    /// In hertz.
+    /// A frequency in hertz.
     pub(crate) high_frequency: f64,
     pub(crate) min_items: usize,
     pub(crate) max_items: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Filter {
 pub(crate) struct Components {
     bins: Vec<Complex<f64>>,
     len: usize,
-    /// In hertz, of bin 1; bin `k` has `k` times that.
+    /// The frequency of bin 1, in hertz; bin `k` has `k` times that.
     lowest_frequency: f64,
     mean: f64,
 }

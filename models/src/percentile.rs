@@ -41,7 +41,7 @@ const MAX_BUCKETS: f64 = 100_000.0;
 pub struct Config {
     /// The grid of the history.
     pub sample_interval: SignedDuration,
-    /// How much history to use: at least two hours.
+    /// The length of the history to use: at least two hours.
     pub history_length: SignedDuration,
     /// The percentile as a fraction: above 0, at most 1.
     pub percentile: f64,
@@ -378,18 +378,18 @@ impl Buckets {
         self.position(value).clamp(0.0, MAX_BUCKETS) as usize
     }
 
-    /// How many buckets there are.
+    /// The number of buckets.
     fn len(self) -> usize {
         let (Self::Linear { max_value, .. } | Self::Exponential { max_value, .. }) = self;
         self.index_of(max_value) + 1
     }
 
-    /// The bucket that a value counts in: values beyond the last one count there.
+    /// The bucket that a value counts in: the last one for values beyond it.
     fn index(self, value: f64) -> usize {
         self.index_of(value).min(self.len() - 1)
     }
 
-    /// Where bucket `index` ends.
+    /// The end of bucket `index`.
     fn end(self, index: usize) -> f64 {
         let n = count(index + 1);
         match self {

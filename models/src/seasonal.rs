@@ -80,7 +80,7 @@ pub struct Config {
     pub cycles: usize,
     /// The statistic over these seasons.
     pub statistic: Statistic,
-    /// Whether to scale by the level of the last 15 minutes over that of the same 15 minutes of the season.
+    /// Scales by the level of the last 15 minutes over that of the same 15 minutes of the season.
     pub level_ratio: bool,
     /// The margin to add, as a part of the forecast.
     pub margin_fraction: f64,

@@ -50,9 +50,9 @@ pub(super) struct Distances {
     averages: [Option<f64>; DAYS],
 }
 
-/// What all predictions made at a step have in common.
+/// The common part of all predictions made at a step.
 ///
-/// It is computed once for each step; the features of each window add what depends on the window.
+/// It is computed once for each step; the features of each window add the part that depends on the window.
 #[derive(Debug, Clone)]
 pub(super) struct FeatureContext {
     step: usize,

@@ -47,7 +47,7 @@ use crate::series::{Series, count, later};
 
 /// The grid is never finer than this: samples in between are averaged.
 const FINEST: SignedDuration = SignedDuration::from_secs(60);
-/// How much history to fetch: the errors of the last week then come from a model that had learned a week.
+/// The length of the history to fetch: the errors of the last week then come from a model that had learned a week.
 const HISTORY: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Steps after the newest sample until a forecast expires.
 const OUTLIVES: usize = 3;
@@ -69,7 +69,7 @@ pub struct Config {
     pub sample_interval: SignedDuration,
     /// The time until added capacity serves. The decision window is this plus a minute.
     pub lead_time: SignedDuration,
-    /// How much of the demand to provide for.
+    /// The part of the demand to provide for.
     pub service_level: ServiceLevel,
 }
 
@@ -114,7 +114,7 @@ impl Default for Config {
 pub struct Auto {
     config: Config,
     grid: Grid,
-    /// None before the first history.
+    /// The reader of the history; `None` before the first one.
     preprocessor: Option<Preprocessor>,
 }
 
@@ -206,7 +206,7 @@ impl Forecaster for Auto {
         }
     }
 
-    /// After two weeks of minutes it is less than 230 KB, and does not grow any more: eight days of demand and a week of
+    /// Less than 230 KB after two weeks of minutes, from which on it does not grow: eight days of demand and a week of
     /// errors are kept.
     fn bytes(&self) -> usize {
         let preprocessor = self.preprocessor.as_ref();

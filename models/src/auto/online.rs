@@ -1,7 +1,7 @@
-//! [`OnlineModel`]: the model of one series. It takes one step of demand after another, and answers what the peak
-//! demand of the decision window stays within, and which bounds a count is held against. It keeps the demand and the
-//! logarithmic scale that fits its level; [`Learner`] is what was learned on that scale. Demand must be clean:
-//! `preprocess` handles holes and outliers.
+//! [`OnlineModel`]: the model of one series. It takes one step of demand after another, and answers with the value that
+//! the peak demand of the decision window stays within, and with the bounds that a count is held against. It keeps the
+//! demand and the logarithmic scale that fits its level; [`Learner`] has the models on that scale. Demand must be
+//! clean: `preprocess` handles holes and outliers.
 
 use jiff::SignedDuration;
 
@@ -30,7 +30,7 @@ const MEAN_DAYS: usize = 7;
 const REMEMBERED_MINUTES: i64 = 8 * 1440;
 /// Minutes beyond the lead time that a decision looks ahead: the decision of the next minute is in time for what follows.
 const LOOK_BEYOND: i64 = 1;
-/// The same for [`DecisionWindows::One`].
+/// Minutes beyond the lead time that a decision looks ahead by [`DecisionWindows::One`].
 const ONE_LOOKS_BEYOND: i64 = 3;
 
 /// Settings of [`OnlineModel`].
@@ -51,11 +51,11 @@ pub struct OnlineSettings {
     /// A constant offset of the logarithm from the first step on; `None` derives it from the mean, and renews it when
     /// the level shifts.
     pub offset: Option<f64>,
-    /// Whether to use persistence (repeating the current level) while the model is no better.
+    /// Uses persistence (repeating the current level) while the model is no better.
     pub fall_back: bool,
-    /// Whether to predict the path as well as the decision window.
+    /// Predicts the path as well as the decision window.
     pub path: bool,
-    /// What is predicted.
+    /// The windows that are predicted.
     pub windows: DecisionWindows,
 }
 
@@ -93,7 +93,7 @@ const LONGEST_LEAD: i64 = 1440;
 pub struct OnlineModel {
     settings: OnlineSettings,
     grid: Grid,
-    /// The decision window: all that is predicted.
+    /// The decision window, which contains every window that is predicted.
     window: Window,
     buffer: DemandBuffer,
     /// Moving average over a day, which the scale follows.
@@ -101,18 +101,18 @@ pub struct OnlineModel {
     service_level: ServiceLevel,
     /// `None` before there is enough demand.
     learner: Option<Learner>,
-    /// Kept while a whole history is learned.
+    /// The levels and peaks computed so far, kept while a whole history is learned.
     cache: Option<LookupCache>,
 }
 
-/// Where a demand value comes from.
+/// The origin of a demand value.
 ///
 /// The model learns from measured values only; an imputed one is a level for the features of later steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SampleOrigin {
     /// Measured.
     Measured {
-        /// Whether it is the demand of this step alone, and not a mean over a longer time.
+        /// True if the value is the demand of this step alone, and not a mean over a longer time.
         raw: bool,
     },
     /// Imputed for a missing value or an outlier.
@@ -287,7 +287,7 @@ impl OnlineModel {
         }
     }
 
-    /// What each quantile would have had; `None` for a fixed one, and while there is too little data.
+    /// The short minutes and the replicas of each quantile; `None` for a fixed one, and while there is too little data.
     #[must_use]
     pub fn trade_offs(&self) -> Option<TradeOffs> {
         self.learner.as_ref()?.trade_offs()

@@ -33,7 +33,7 @@ const FADES_TO: f64 = 0.9;
 pub(super) struct PathModel {
     every: usize,
     solve_every: usize,
-    /// What the margins were updated for.
+    /// The step and the quantile that the margins were updated for.
     ranked_for: Option<Ranking>,
     /// The grid of the predictions.
     coarse: Grid,
@@ -41,7 +41,7 @@ pub(super) struct PathModel {
     ranked: RankedErrors,
 }
 
-/// What margins follow from, apart from the errors.
+/// The step and the quantile that margins follow from, apart from the errors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ranking {
     at: usize,
@@ -58,7 +58,7 @@ struct HorizonModel {
     ridge: Ridge,
     /// Predictions whose outcome is not known yet.
     pending: VecDeque<(usize, Row, f64)>,
-    /// By prediction: the step it was made at over `every`.
+    /// The errors by prediction, numbered by the step it was made at over `every`.
     errors: Errors,
     /// The newest prediction, relative to the level then.
     predicted: f64,
@@ -279,8 +279,8 @@ impl Knot {
         }
     }
 
-    /// The point `step` steps ahead, beyond the last knot: what followed on similar days, plus how far the present is
-    /// from them, fading by the hour.
+    /// The point `step` steps ahead, beyond the last knot: the demand that followed on similar days, plus the distance
+    /// of the present from them, which fades by the hour.
     fn beyond(last: Self, view: &View<'_>, context: &FeatureContext, step: usize) -> Self {
         let at = count(step);
         let Some((then, hour_before)) = view.similar_days(context, step) else {

@@ -19,7 +19,7 @@ const HELD_MINUTES: i64 = 5;
 /// Values above this are never demand; a sum of two weeks of smaller ones stays finite.
 const LARGEST: f64 = 1e300;
 
-/// A model, and how much of the history it has read.
+/// A model, and the part of the history that it has read.
 #[derive(Debug, Clone)]
 pub(super) struct Preprocessor {
     online: OnlineModel,
@@ -57,14 +57,14 @@ struct OutlierRuns {
 // === impl OutlierRuns ===
 
 impl OutlierRuns {
-    /// Counts a value. Returns whether the run is too long for an error of measurement.
+    /// Counts a value. Returns true if the run is too long for an error of measurement.
     fn extend(&mut self, value: f64) -> bool {
         self.run += 1;
         self.highest = self.highest.max(value);
         self.run > OUTLIER_RUN
     }
 
-    /// Whether runs of about this height are too frequent for errors of measurement.
+    /// Returns true if runs of about this height are too frequent for errors of measurement.
     fn recurs(&self, value: f64) -> bool {
         self.runs > OUTLIER_RUNS && self.is_alike(value)
     }
@@ -82,7 +82,7 @@ impl OutlierRuns {
         (self.run, self.highest) = (0, 0.0);
     }
 
-    /// Whether a value is within a factor of two of the height of the last run.
+    /// Returns true if a value is within a factor of two of the height of the last run.
     fn is_alike(&self, value: f64) -> bool {
         (0.5..=2.0).contains(&(value / self.height))
     }
@@ -118,8 +118,8 @@ impl Preprocessor {
         }
     }
 
-    /// Whether this history contains the next step and no sample before the first known one. False until the first two
-    /// hours are complete, because their median decides which of their values are outliers.
+    /// Returns true if this history contains the next step and no sample before the first known one. False until the
+    /// first two hours are complete, because their median decides which of their values are outliers.
     pub(super) fn continues(&self, history: &Series) -> bool {
         let span = self.next.duration_since(history.start());
         let aligned = span.as_nanos() % history.step().as_nanos().max(1) == 0;
@@ -156,7 +156,7 @@ impl Preprocessor {
         &self.online
     }
 
-    /// The instant of the next step: the end of what was measured.
+    /// The instant of the next step: the end of the measured history.
     pub(super) fn next(&self) -> Timestamp {
         self.next
     }
@@ -186,7 +186,7 @@ impl Preprocessor {
         slots(history.end().duration_since(self.next), self.step).unwrap_or(0)
     }
 
-    /// Whether a history has samples before the first one learned, as after a backfill of the metrics store.
+    /// Returns true if a history has samples before the first one learned, as after a backfill of the metrics store.
     fn was_preceded(&self, history: &Series) -> bool {
         let span = self.learnt_from.duration_since(history.start());
         let before = slots(span, history.step()).unwrap_or(0);
@@ -211,7 +211,7 @@ impl Preprocessor {
         self.next = later(self.next, self.step, 1);
     }
 
-    /// Whether a value is demand: at most a hundred times the highest so far, unless such values last or recur.
+    /// Returns true if a value is demand: at most a hundred times the highest so far, unless such values last or recur.
     fn is_demand(&mut self, value: f64) -> bool {
         if value > LARGEST {
             return false;

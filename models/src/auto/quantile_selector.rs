@@ -42,7 +42,7 @@ const TOLERANCE: f64 = KEPT_ABOVE;
 /// One value per quantile level.
 pub(super) type PerLevel<T = f64> = [T; QUANTILE_LEVELS.len()];
 
-/// What the quantile is chosen for.
+/// The goal that the quantile is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Goal {
     /// The lowest quantile whose short minutes are at most this share of all.
@@ -51,12 +51,12 @@ pub(super) enum Goal {
     Price(Option<f64>),
 }
 
-/// How replica counts take effect, in steps.
+/// The delays with which replica counts take effect, in steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReplicaTiming {
-    /// From a decision until its replicas serve.
+    /// Steps from a decision until its replicas serve.
     pub(super) lead: usize,
-    /// For which a count is held before it may decrease.
+    /// Steps for which a count is held before it may decrease.
     pub(super) held: usize,
     /// Steps of a day.
     pub(super) day: f64,
@@ -72,7 +72,7 @@ pub(super) struct QuantileSelector {
     per_replica: Option<f64>,
     timing: ReplicaTiming,
     levels: PerLevel<VirtualAutoscaler>,
-    /// Without a forecast.
+    /// The autoscaler without a forecast.
     alone: VirtualAutoscaler,
     retention: f64,
     /// Steps of evidence, forgotten as they age.
@@ -150,8 +150,8 @@ impl QuantileSelector {
         }
     }
 
-    /// What each level would have had; `None` before the first forecast. Until there is enough evidence, its short
-    /// minutes are those of the prior alone.
+    /// The short minutes and the replicas of each level; `None` before the first forecast. Until there is enough
+    /// evidence, the short minutes are those of the prior alone.
     pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
         if self.evidence <= 0.0 {
             return None;
@@ -184,7 +184,7 @@ impl QuantileSelector {
         })
     }
 
-    /// Whether short minutes have been counted for long enough to compare levels by them.
+    /// Returns true if short minutes have been counted for long enough to compare levels by them.
     fn has_evidence(&self) -> bool {
         self.evidence >= LEAST_DAYS * self.timing.day
     }
@@ -199,7 +199,8 @@ impl QuantileSelector {
 // === impl VirtualAutoscaler ===
 
 impl VirtualAutoscaler {
-    /// Whether the demand of the last step exceeded what served then: the least count since `lead` steps before.
+    /// Returns true if the demand of the last step exceeded the capacity then: of the least count since `lead` steps
+    /// before.
     ///
     /// `demand > 1.1 * count * size`; a level that has not decided yet is never short.
     fn is_short(&self, demand: f64, size: Option<f64>) -> bool {

@@ -39,7 +39,7 @@ const HUBER: f64 = 3.0;
 /// features.
 #[derive(Debug, Clone)]
 pub(super) struct Ridge {
-    /// By rows; only the lower triangle is used.
+    /// The matrix by rows; only the lower triangle is used.
     gram: [Row; FEATURES],
     moment: Row,
     beta: Row,

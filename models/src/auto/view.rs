@@ -101,12 +101,12 @@ impl Levels {
         self.hour
     }
 
-    /// How far the last quarter of an hour is above the last hour.
+    /// The level of the last quarter of an hour above that of the last hour.
     pub(super) fn trend(&self) -> f64 {
         self.quarter - self.hour
     }
 
-    /// How different the demand before two steps is: half the difference of their levels, and all of that of their
+    /// The difference of the demand before two steps: half the difference of their levels, and all of that of their
     /// trends.
     pub(super) fn distance(&self, other: &Self) -> f64 {
         0.5 * (self.quarter - other.quarter).abs() + (self.trend() - other.trend()).abs()

@@ -1,5 +1,5 @@
-//! [`Backcast`]: what a forecaster predicted, or would have predicted, for each past decision window. Forecast origins
-//! are fixed instants, each asked once, so that the result does not depend on when the forecaster was asked.
+//! [`Backcast`]: the predictions that a forecaster made, or would have made, for each past decision window. Forecast
+//! origins are fixed instants, each asked once, so that the result does not depend on when the forecaster was asked.
 //!
 //! ```text
 //! origins   o-----------------o-----------------o     the forecaster is asked at each
@@ -63,7 +63,7 @@ impl Backcast {
             .collect()
     }
 
-    /// Whether the forecaster was asked at this origin and had no forecast.
+    /// Returns true if the forecaster was asked at this origin and had no forecast.
     pub(super) fn has_failed(&self, origin: i64) -> bool {
         self.raw(origin).total_cmp(&FAILED).is_eq()
     }

@@ -222,7 +222,7 @@ impl Calibrated {
         rest.get(..wanted).map(<[f64]>::to_vec)
     }
 
-    /// Whether the wrapped forecaster lowered its own path to the ceiling.
+    /// Returns true if the wrapped forecaster lowered its own path to the ceiling.
     fn is_clamped(&self) -> bool {
         let path = self.path.as_ref();
         path.is_some_and(|(_, forecast)| forecast.notes().contains(&Note::Clamped))
@@ -278,12 +278,12 @@ impl Calibrated {
 }
 
 impl Forecaster for Calibrated {
-    /// The wrapped forecaster's.
+    /// The name of the wrapped forecaster.
     fn name(&self) -> &'static str {
         self.inner.name()
     }
 
-    /// The wrapped forecaster's and a week of errors.
+    /// The history of the wrapped forecaster and a week of errors.
     fn history_length(&self) -> SignedDuration {
         let length = self.inner.history_length().checked_add(ERROR_HISTORY);
         length.unwrap_or(SignedDuration::MAX)
