@@ -96,12 +96,15 @@ pub fn ticks(axis: Axis, zone: &TimeZone) -> Vec<Timestamp> {
     let longest = STEPS.last().copied().unwrap_or(DAY);
     let step = round_step.unwrap_or_else(|| longest * (least / longest + 1));
     let shift = if step >= WEEK { MONDAY } else { 0 };
-    let first = civil(axis.from, zone).map(|from| (from - shift).div_euclid(step) + 1);
-    let last = civil(axis.from + axis.seconds, zone).map(|until| (until - shift).div_euclid(step));
-    let (Some(first), Some(last)) = (first, last) else {
+    let ends = (
+        civil(axis.from, zone),
+        civil(axis.from + axis.seconds, zone),
+    );
+    let (Some(from), Some(until)) = ends else {
         return Vec::new();
     };
-    let mut instants: Vec<_> = (first..=last)
+    let (from, until) = (from - shift, until - shift);
+    let mut instants: Vec<_> = (from.div_euclid(step) + 1..=until.div_euclid(step))
         .filter_map(|index| {
             let local = Timestamp::from_second(index * step + shift).ok()?;
             zone.to_timestamp(TimeZone::UTC.to_datetime(local)).ok()
