@@ -147,12 +147,14 @@ impl TradeOffs {
     /// `price` is a share of minutes for each replica, as in [`SharedPrice::price`].
     #[must_use]
     pub fn at_price(&self, price: f64) -> Option<f64> {
-        let total = |level: &&TradeOff| level.short + price * level.replicas;
-        let best = self.levels.iter().min_by(|a, b| {
-            let by_total = total(a).total_cmp(&total(b));
-            by_total.then(a.replicas.total_cmp(&b.replicas))
-        });
-        best.map(|level| level.quantile)
+        self.levels
+            .iter()
+            .min_by(|a, b| {
+                a.total(price)
+                    .total_cmp(&b.total(price))
+                    .then(a.replicas.total_cmp(&b.replicas))
+            })
+            .map(|level| level.quantile)
     }
 
     /// The level with the fewest replicas; `None` if something is no number, or there is none.
@@ -176,23 +178,39 @@ impl TradeOffs {
         let mut at = cheapest;
         std::iter::from_fn(move || {
             let from = at;
-            let edge = |level: &TradeOff| Edge {
-                slope: (from.short - level.short) / (level.replicas - from.replicas),
-                replicas: level.replicas - from.replicas,
-                saved: from.short - level.short,
-            };
-            // Levels with the same replicas have no slope between them.
-            let better = |level: &&TradeOff| {
-                level.short < from.short && level.replicas > from.replicas * (1.0 + EQUAL)
-            };
-            let steepest = self.levels.iter().filter(better).max_by(|a, b| {
-                let (a, b) = (edge(a), edge(b));
-                let by_slope = a.slope.total_cmp(&b.slope);
-                by_slope.then(a.replicas.total_cmp(&b.replicas))
-            })?;
+            let steepest = self
+                .levels
+                .iter()
+                // Levels with the same replicas have no slope between them.
+                .filter(|level| {
+                    level.short < from.short && level.replicas > from.replicas * (1.0 + EQUAL)
+                })
+                .max_by(|a, b| {
+                    let (a, b) = (from.edge_to(a), from.edge_to(b));
+                    a.slope
+                        .total_cmp(&b.slope)
+                        .then(a.replicas.total_cmp(&b.replicas))
+                })?;
             at = *steepest;
-            Some(edge(steepest))
+            Some(from.edge_to(steepest))
         })
+    }
+}
+
+// === impl TradeOff ===
+
+impl TradeOff {
+    /// The short share and the price of the replicas.
+    fn total(&self, price: f64) -> f64 {
+        self.short + price * self.replicas
+    }
+
+    fn edge_to(&self, level: &Self) -> Edge {
+        Edge {
+            slope: (self.short - level.short) / (level.replicas - self.replicas),
+            replicas: level.replicas - self.replicas,
+            saved: self.short - level.short,
+        }
     }
 }
 

@@ -270,10 +270,13 @@ impl RankedErrors {
             .ranks
             .last()
             .map_or(0.0, |rank| f64::from(rank.weight()));
-        let below = |rank: &Rank| f64::from(rank.weight()) < q * total;
-        let reached = self.ranks.get(self.ranks.partition_point(below));
-        let found = reached.or(self.ranks.last());
-        found.map_or(0.0, |rank| f64::from(rank.error()))
+        let reached = self
+            .ranks
+            .partition_point(|rank| f64::from(rank.weight()) < q * total);
+        match self.ranks.get(reached).or(self.ranks.last()) {
+            Some(rank) => f64::from(rank.error()),
+            None => 0.0,
+        }
     }
 
     /// Adds the errors around this time of day on each of the last days; returns the sum of their weights.
@@ -307,8 +310,9 @@ impl RankedErrors {
         every: usize,
     ) -> f32 {
         let reach = grid.minutes(RECENT);
-        let ages = (0..reach.min(known + 1)).step_by(every);
-        ages.map(|age| self.add(error_at(known - age), fade(age, reach, RECENT_FADES)))
+        (0..reach.min(known + 1))
+            .step_by(every)
+            .map(|age| self.add(error_at(known - age), fade(age, reach, RECENT_FADES)))
             .sum()
     }
 

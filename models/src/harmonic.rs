@@ -70,15 +70,13 @@ impl Components {
         period: usize,
     ) -> Result<Vec<f64>, ForecastError> {
         let cut = self.cut(filter);
-        let keep = |(k, bin): (usize, &Complex<f64>)| {
+        let mut kept = self.bins.clone();
+        for (k, bin) in kept.iter_mut().enumerate() {
             let fast = count(k) * self.lowest_frequency > filter.high_frequency;
             if fast && self.amplitude(bin) < cut {
-                Complex::ZERO
-            } else {
-                *bin
+                *bin = Complex::ZERO;
             }
-        };
-        let kept = self.bins.iter().enumerate().map(keep).collect();
+        }
         let mut values = fourier.inverse(kept, self.len)?;
         values.drain(..self.len.saturating_sub(period));
         Ok(values)
@@ -91,28 +89,37 @@ impl Components {
     fn cut(&self, filter: &Filter) -> f64 {
         // Without the mean and without the highest frequency, which has no sine.
         let inner = (self.len / 2).saturating_sub(1);
-        let bins = self.bins.iter().skip(1).take(inner);
-        let mut amplitudes: Vec<f64> = bins.map(|bin| self.amplitude(bin)).collect();
-        let mut largest = |nth: usize| match nth.checked_sub(1) {
-            // `min_items` of 0: no component is kept for being among the strongest.
-            None => f64::INFINITY,
-            // There are fewer components, so all are among the strongest.
-            Some(i) if i >= amplitudes.len() => 0.0,
-            Some(i) => {
-                *amplitudes
-                    .select_nth_unstable_by(i, |a, b| b.total_cmp(a))
-                    .1
-            }
-        };
+        let mut amplitudes: Vec<f64> = self
+            .bins
+            .iter()
+            .skip(1)
+            .take(inner)
+            .map(|bin| self.amplitude(bin))
+            .collect();
         let low = filter.low_amplitude / 100.0 * self.mean.abs();
-        largest(filter.max_items)
+        nth_largest(&mut amplitudes, filter.max_items)
             .max(low)
-            .min(largest(filter.min_items))
+            .min(nth_largest(&mut amplitudes, filter.min_items))
     }
 
     /// Half the amplitude of the sine that a bin stands for, as crane counts it.
     fn amplitude(&self, bin: &Complex<f64>) -> f64 {
         bin.norm() / count(self.len)
+    }
+}
+
+/// The `nth` largest of the amplitudes, which are reordered.
+fn nth_largest(amplitudes: &mut [f64], nth: usize) -> f64 {
+    match nth.checked_sub(1) {
+        // `min_items` of 0: no component is kept for being among the strongest.
+        None => f64::INFINITY,
+        // There are fewer components, so all are among the strongest.
+        Some(i) if i >= amplitudes.len() => 0.0,
+        Some(i) => {
+            *amplitudes
+                .select_nth_unstable_by(i, |a, b| b.total_cmp(a))
+                .1
+        }
     }
 }
 

@@ -180,8 +180,9 @@ impl SeasonalNaive {
         if !self.config.level_ratio {
             return 1.0;
         }
-        let span = slots(RATIO_SPAN, self.config.sample_interval);
-        let span = span.unwrap_or(0).clamp(1, season);
+        let span = slots(RATIO_SPAN, self.config.sample_interval)
+            .unwrap_or(0)
+            .clamp(1, season);
         let earlier = values.len().saturating_sub(season);
         let before = values.get(..earlier).unwrap_or_default();
         let cycles = cycles.min(before.len() / season);

@@ -88,10 +88,11 @@ impl Series {
             raw: Vec::new(),
         };
         series.advance_to(end);
-        let within = samples
+        let mut ordered: Vec<Sample> = samples
             .iter()
-            .filter(|s| s.at >= series.start && s.at < series.end());
-        let mut ordered: Vec<Sample> = within.copied().collect();
+            .filter(|s| s.at >= series.start && s.at < series.end())
+            .copied()
+            .collect();
         // A stable sort: of samples at one time, the later one in the slice is placed last.
         ordered.sort_by_key(|sample| sample.at);
         for sample in ordered {
@@ -379,11 +380,14 @@ impl Series {
 /// Equal grids with equal values, where missing equals missing.
 impl PartialEq for Series {
     fn eq(&self, other: &Self) -> bool {
-        let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
         self.start == other.start
             && self.step == other.step
             && self.values.len() == other.values.len()
-            && self.values.iter().zip(&other.values).all(same)
+            && self
+                .values
+                .iter()
+                .zip(&other.values)
+                .all(|(a, b)| a.to_bits() == b.to_bits())
             && (0..self.len()).all(|slot| self.is_raw(slot) == other.is_raw(slot))
     }
 }

@@ -71,14 +71,20 @@ impl DemandBuffer {
 
     /// The number of raw steps from `from` up to before `to`.
     pub(super) fn raw(&self, from: usize, to: usize) -> usize {
-        let steps = self.steps(from, to).iter();
-        steps.filter(|value| value.is_sign_negative()).count()
+        self.steps(from, to)
+            .iter()
+            .filter(|value| value.is_sign_negative())
+            .count()
     }
 
     /// The number of imputed steps from `from` up to before `to`.
     pub(super) fn imputed(&self, from: usize, to: usize) -> usize {
-        let before = |step| self.imputed.partition_point(|imputed| *imputed < step);
-        before(to).saturating_sub(before(from))
+        self.imputed_before(to)
+            .saturating_sub(self.imputed_before(from))
+    }
+
+    fn imputed_before(&self, step: usize) -> usize {
+        self.imputed.partition_point(|imputed| *imputed < step)
     }
 
     /// Drops the oldest `gone` steps, and the record of those that were imputed.

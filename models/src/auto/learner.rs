@@ -63,8 +63,10 @@ pub(super) struct ScaleFit {
 impl Models {
     /// The windows, that of `raise` last.
     pub(super) fn windows(&self) -> Vec<Window> {
-        let each = std::iter::once(&self.hold).chain(&self.raise);
-        each.map(WindowModel::window).collect()
+        std::iter::once(&self.hold)
+            .chain(&self.raise)
+            .map(WindowModel::window)
+            .collect()
     }
 
     /// Both models, that of `hold` first.

@@ -179,8 +179,8 @@ impl Auto {
             .preprocessor
             .take()
             .filter(|preprocessor| preprocessor.continues(history));
-        let new = || Preprocessor::new(self.online(), history, self.grid.step());
-        let preprocessor = kept.unwrap_or_else(new);
+        let preprocessor =
+            kept.unwrap_or_else(|| Preprocessor::new(self.online(), history, self.grid.step()));
         let preprocessor = self.preprocessor.insert(preprocessor);
         preprocessor.take(history);
         preprocessor
@@ -252,10 +252,11 @@ impl Forecaster for Auto {
         let bounds = online.bounds(quantile).ok_or(too_short)?;
         let path = online.path(wanted + missing_at_end).ok_or(too_short)?;
         // The path begins after the newest measured step, the forecast where the history ends.
-        let after = |values: &[f64]| values.get(missing_at_end..).unwrap_or_default().to_vec();
+        let point = path.point.get(missing_at_end..).unwrap_or_default();
+        let upper = path.upper.get(missing_at_end..).unwrap_or_default();
         let valid_until = later(preprocessor.next(), grid.step(), OUTLIVES);
-        let forecast = Forecast::new("auto", start, grid.step(), after(&path.point), valid_until)?
-            .with_upper(after(&path.upper))?
+        let forecast = Forecast::new("auto", start, grid.step(), point.to_vec(), valid_until)?
+            .with_upper(upper.to_vec())?
             .with_peak(Peak {
                 window: grid.step() * factor(online.window()),
                 value,
@@ -352,9 +353,10 @@ fn notes(preprocessor: &Preprocessor, grid: Grid) -> impl Iterator<Item = Note> 
 /// ```
 fn coarse(step: SignedDuration) -> SignedDuration {
     let (day, seconds) = (86_400, step.as_secs().max(1));
-    let fits = |step: &i64| *step >= FINEST.as_secs() && day % step == 0;
-    let mut multiples = (1..=day / seconds).map(|n| n * seconds);
-    multiples.find(fits).map_or(step, SignedDuration::from_secs)
+    (1..=day / seconds)
+        .map(|n| n * seconds)
+        .find(|step| *step >= FINEST.as_secs() && day % step == 0)
+        .map_or(step, SignedDuration::from_secs)
 }
 
 /// A count of steps as a factor of durations.

@@ -271,8 +271,10 @@ impl OnlineModel {
     /// ```
     #[must_use]
     pub fn quantile(&self) -> f64 {
-        let learner = self.learner.as_ref();
-        learner.map_or_else(|| self.service_level.initial_quantile(), Learner::quantile)
+        match &self.learner {
+            Some(learner) => learner.quantile(),
+            None => self.service_level.initial_quantile(),
+        }
     }
 
     /// Changes the price of [`ServiceLevel::Priced`].
@@ -339,8 +341,8 @@ impl OnlineModel {
 
     /// The number of steps without a hole after which there is an answer.
     pub(super) fn least(&self) -> usize {
-        let known = self.grid.minutes(FEATURES_FROM) + self.window.to + conformal::LEAST;
-        known.max(self.grid.minutes(LEAST_MINUTES))
+        (self.grid.minutes(FEATURES_FROM) + self.window.to + conformal::LEAST)
+            .max(self.grid.minutes(LEAST_MINUTES))
     }
 
     /// The step since which the current scale is in use.
@@ -394,14 +396,13 @@ impl OnlineModel {
 
     /// The offset and the mean of a new scale, if the average has left the range of the current one.
     fn rescale(&self, learner: &Learner, now: usize) -> Option<(f64, f64)> {
-        let close = |mean: f64, of: f64| (of / SHIFT..=of * SHIFT).contains(&mean);
         let kept = now - learner.fit().made_at >= self.grid.minutes(SCALE_KEPT);
-        if self.settings.offset.is_some() || !kept || close(self.average, learner.fit().mean) {
+        if self.settings.offset.is_some() || !kept || is_close(self.average, learner.fit().mean) {
             return None;
         }
         // The mean of a week is steadier, but after a shift most of the week is still at the former level.
         let recent_mean = self.buffer.mean_before(now, MEAN_DAYS * self.grid.day());
-        let mean = if close(recent_mean, self.average) {
+        let mean = if is_close(recent_mean, self.average) {
             recent_mean
         } else {
             self.average
@@ -420,10 +421,11 @@ impl OnlineModel {
         let quantile = Quantile::new(self.service_level, self.grid, self.settings.lead_minutes);
         let path = self.settings.path.then(|| PathModel::new(self.grid));
         let models = self.models();
-        let windows = models.windows().into_iter();
-        // The path predicts single steps.
-        let widths: Vec<usize> = windows
+        let widths: Vec<usize> = models
+            .windows()
+            .into_iter()
             .map(|window| window.to - window.from)
+            // The path predicts single steps.
             .chain([0])
             .collect();
         let mut learner = Learner::new(fit, models, quantile, path);
@@ -441,7 +443,6 @@ impl OnlineModel {
     /// The models of the windows, without data.
     fn models(&self) -> Models {
         let both = self.settings.windows == DecisionWindows::RaiseAndHold;
-        let model = |window, compared| WindowModel::new(window, both, compared, self.grid);
         let when_ready = Window {
             from: self
                 .grid
@@ -450,9 +451,14 @@ impl OnlineModel {
             to: self.window.to,
         };
         Models {
-            hold: model(self.window, true),
-            raise: both.then(|| model(when_ready, false)),
+            hold: WindowModel::new(self.window, both, true, self.grid),
+            raise: both.then(|| WindowModel::new(when_ready, both, false, self.grid)),
             fall_back: self.settings.fall_back,
         }
     }
+}
+
+/// Returns true if two means differ by at most a factor of [`SHIFT`].
+fn is_close(mean: f64, of: f64) -> bool {
+    (of / SHIFT..=of * SHIFT).contains(&mean)
 }

@@ -199,12 +199,7 @@ impl PathModel {
 
     /// Bytes kept on the heap.
     pub(super) fn bytes(&self) -> usize {
-        let horizon = |horizon: &HorizonModel| {
-            size_of::<HorizonModel>()
-                + size_of::<(usize, Row, f64)>() * horizon.pending.capacity()
-                + horizon.errors.bytes()
-        };
-        self.horizons.iter().map(horizon).sum::<usize>() + self.ranked.bytes()
+        self.horizons.iter().map(HorizonModel::bytes).sum::<usize>() + self.ranked.bytes()
     }
 
     /// Updates the margin of each horizon at a quantile, from the errors that are known at step `now`.
@@ -226,6 +221,13 @@ impl PathModel {
 }
 
 impl HorizonModel {
+    /// Bytes kept, including the model itself.
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + size_of::<(usize, Row, f64)>() * self.pending.capacity()
+            + self.errors.bytes()
+    }
+
     /// The single step that is predicted.
     fn window(&self) -> Window {
         Window {
@@ -271,11 +273,10 @@ impl Knot {
         } else {
             1.0
         };
-        let line = |from: f64, to: f64| from + part * (to - from);
         Self {
             at,
-            point: line(before.point, after.point),
-            upper: line(before.upper, after.upper),
+            point: before.point + part * (after.point - before.point),
+            upper: before.upper + part * (after.upper - before.upper),
         }
     }
 

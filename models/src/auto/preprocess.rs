@@ -95,11 +95,17 @@ impl Preprocessor {
     pub(super) fn new(online: OnlineModel, history: &Series, step: SignedDuration) -> Self {
         let width = slots(step, history.step()).unwrap_or(1).max(1);
         let seconds = step.as_secs().max(1);
-        let whole = |slot: &usize| history.time_at(*slot).as_second() % seconds == 0;
-        let measured = history.values().iter().position(|value| !value.is_nan());
-        let first = measured.unwrap_or(history.len());
+        let first = history
+            .values()
+            .iter()
+            .position(|value| !value.is_nan())
+            .unwrap_or(history.len());
         // Steps begin at multiples of their length where the slots of the history allow it.
-        let aligned = (0..=first).rev().take(width).find(whole).unwrap_or(first);
+        let aligned = (0..=first)
+            .rev()
+            .take(width)
+            .find(|slot| history.time_at(*slot).as_second() % seconds == 0)
+            .unwrap_or(first);
         let slots = history.values().get(aligned..).unwrap_or_default();
         let opening = opening_median(slots, width, step);
         let start = history.time_at(aligned);
@@ -190,8 +196,8 @@ impl Preprocessor {
     fn was_preceded(&self, history: &Series) -> bool {
         let span = self.learnt_from.duration_since(history.start());
         let before = slots(span, history.step()).unwrap_or(0);
-        let earlier = history.values().iter().take(before);
-        earlier.into_iter().any(|value| !value.is_nan())
+        let mut earlier = history.values().iter().take(before);
+        earlier.any(|value| !value.is_nan())
     }
 
     /// Feeds one step to the model: its value if that is demand, else an imputed one.
@@ -242,22 +248,25 @@ impl Preprocessor {
 
 /// The median of the positive demand in the first two hours of measured steps, `width` slots each; 0 without any.
 fn opening_median(slots: &[f64], width: usize, step: SignedDuration) -> f64 {
-    let measured = slots.chunks_exact(width).map(mean).filter(|v| !v.is_nan());
-    let first = measured.take(Grid::new(step).minutes(LEAST_MINUTES));
-    let usable = |value: &f64| (f64::MIN_POSITIVE..=LARGEST).contains(value);
-    let mut positive: Vec<f64> = first.filter(usable).collect();
+    let mut positive: Vec<f64> = slots
+        .chunks_exact(width)
+        .map(mean)
+        .filter(|value| !value.is_nan())
+        .take(Grid::new(step).minutes(LEAST_MINUTES))
+        .filter(|value| (f64::MIN_POSITIVE..=LARGEST).contains(value))
+        .collect();
     quantile_in_place(&mut positive, 0.5).unwrap_or(0.0)
 }
 
 /// The mean of the values that are not missing; NaN without any.
 fn mean(values: &[f64]) -> f64 {
-    let there = || values.iter().copied().filter(|value| !value.is_nan());
-    let n = count(there().count());
-    let sum: f64 = there().sum();
+    let present = values.iter().copied().filter(|value| !value.is_nan());
+    let n = count(present.clone().count());
+    let sum: f64 = present.clone().sum();
     // The sum of huge values may overflow where their mean does not.
     if sum.is_finite() {
         sum / n
     } else {
-        there().map(|value| value / n).sum()
+        present.map(|value| value / n).sum()
     }
 }

@@ -138,11 +138,11 @@ impl QuantileSelector {
     pub(super) fn quantile(&self) -> f64 {
         match self.goal {
             Goal::AtMost(_) if !self.has_evidence() => DEFAULT_QUANTILE,
-            Goal::AtMost(share) => {
-                let mut kept = QUANTILE_LEVELS.iter().zip(&self.levels);
-                let found = kept.find(|(_, level)| level.short / self.evidence <= share);
-                found.map_or(QUANTILE_LEVELS[QUANTILE_LEVELS.len() - 1], |(q, _)| *q)
-            }
+            Goal::AtMost(share) => QUANTILE_LEVELS
+                .iter()
+                .zip(&self.levels)
+                .find(|(_, level)| level.short / self.evidence <= share)
+                .map_or(QUANTILE_LEVELS[QUANTILE_LEVELS.len() - 1], |(q, _)| *q),
             Goal::Price(price) => price
                 .zip(self.trade_offs())
                 .and_then(|(price, trade_offs)| trade_offs.at_price(price))
@@ -162,24 +162,24 @@ impl QuantileSelector {
         } else {
             0.0
         };
-        let of_level = |(quantile, level): (&f64, &VirtualAutoscaler)| {
-            let known = if self.has_evidence() {
-                level.short
-            } else {
-                0.0
-            };
-            TradeOff {
-                quantile: *quantile,
-                short: (known + prior * PRIOR_SHORT * (1.0 - quantile)) / (evidence + prior),
-                replicas: level.replicas / self.evidence,
-            }
-        };
+        let levels = QUANTILE_LEVELS
+            .iter()
+            .zip(&self.levels)
+            .map(|(quantile, level)| {
+                let known = if self.has_evidence() {
+                    level.short
+                } else {
+                    0.0
+                };
+                TradeOff {
+                    quantile: *quantile,
+                    short: (known + prior * PRIOR_SHORT * (1.0 - quantile)) / (evidence + prior),
+                    replicas: level.replicas / self.evidence,
+                }
+            })
+            .collect();
         Some(TradeOffs {
-            levels: QUANTILE_LEVELS
-                .iter()
-                .zip(&self.levels)
-                .map(of_level)
-                .collect(),
+            levels,
             alone: self.alone.replicas / self.evidence,
         })
     }
@@ -204,8 +204,10 @@ impl VirtualAutoscaler {
     ///
     /// `demand > 1.1 * count * size`; a level that has not decided yet is never short.
     fn is_short(&self, demand: f64, size: Option<f64>) -> bool {
-        let serving = self.asked.iter().copied().reduce(f64::min);
-        let capacity = serving.map_or(f64::INFINITY, |count| count * size.unwrap_or(1.0));
+        let capacity = match self.asked.iter().copied().reduce(f64::min) {
+            Some(serving) => serving * size.unwrap_or(1.0),
+            None => f64::INFINITY,
+        };
         demand > (1.0 + TOLERANCE) * capacity
     }
 
@@ -217,17 +219,14 @@ impl VirtualAutoscaler {
         size: Option<f64>,
         timing: ReplicaTiming,
     ) {
-        // Rounding errors ask for no replica; without the size of a replica, counts are amounts and stay fractions.
-        let whole = |count: f64| size.map_or(count, |_| (count - 1e-9).ceil());
         let target = size.unwrap_or(1.0);
-        let current = self.asked.back().copied();
-        let stays = |count: &f64| (demand / (count * target) - 1.0).abs() <= TOLERANCE;
-        let observed = current
-            .filter(stays)
-            .unwrap_or_else(|| whole(demand / target));
-        self.held = bounds.map(|bounds| {
-            let asked = bounds.replicas(self.held, target).map(whole);
-            asked.or(self.held).unwrap_or(0.0)
+        let observed = match self.asked.back().copied() {
+            Some(current) if (demand / (current * target) - 1.0).abs() <= TOLERANCE => current,
+            _ => whole(demand / target, size),
+        };
+        self.held = bounds.map(|bounds| match bounds.replicas(self.held, target) {
+            Some(asked) => whole(asked, size),
+            None => self.held.unwrap_or(0.0),
         });
         push(
             &mut self.desired,
@@ -245,6 +244,15 @@ impl VirtualAutoscaler {
         let asked = self.asked.back().copied().unwrap_or(0.0);
         self.short = retention * self.short + f64::from(u8::from(is_short));
         self.replicas = retention * self.replicas + asked;
+    }
+}
+
+/// The count rounded up, where a rounding error asks for no replica. Without the size of a replica, counts are amounts
+/// and stay fractions.
+fn whole(count: f64, size: Option<f64>) -> f64 {
+    match size {
+        Some(_) => (count - 1e-9).ceil(),
+        None => count,
     }
 }
 

@@ -114,8 +114,9 @@ impl Ridge {
 
     /// Divides all sums by the gain.
     fn rescale(&mut self) {
-        let sums = self.gram.iter_mut().flatten().chain(&mut self.moment);
-        sums.for_each(|sum| *sum /= self.gain);
+        for sum in self.gram.iter_mut().flatten().chain(&mut self.moment) {
+            *sum /= self.gain;
+        }
         self.gain = 1.0;
     }
 

@@ -84,15 +84,15 @@ impl SkillTracker {
 
     /// The share of windows whose demand stayed within the bound of persistence; `None` without a day of evidence.
     pub(super) fn coverage_of_persistence(&self) -> Option<f64> {
-        let known = self.has_evidence();
-        known.then(|| self.covered_by_persistence / self.evidence)
+        self.has_evidence()
+            .then(|| self.covered_by_persistence / self.evidence)
     }
 
     /// One minus the loss relative to that of persistence; `None` without a day of evidence, or if the loss of
     /// persistence is zero.
     pub(super) fn skill(&self) -> Option<f64> {
-        let known = self.has_evidence() && self.loss_of_persistence > 0.0;
-        known.then(|| 1.0 - self.loss / self.loss_of_persistence)
+        (self.has_evidence() && self.loss_of_persistence > 0.0)
+            .then(|| 1.0 - self.loss / self.loss_of_persistence)
     }
 
     /// Returns true if the averages have seen enough: a day, at one outcome a step.

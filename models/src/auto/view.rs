@@ -185,15 +185,18 @@ impl View<'_> {
 impl LookupCache {
     /// An empty cache for windows of these widths.
     pub(super) fn new(first: usize, widths: &[usize]) -> Self {
-        let span = |width: &usize| Span {
-            width: *width,
-            smoothed_peak: Vec::new(),
-            widened_peak: Vec::new(),
-        };
+        let spans = widths
+            .iter()
+            .map(|width| Span {
+                width: *width,
+                smoothed_peak: Vec::new(),
+                widened_peak: Vec::new(),
+            })
+            .collect();
         Self {
             first,
             levels: Vec::new(),
-            spans: widths.iter().map(span).collect(),
+            spans,
         }
     }
 
@@ -204,15 +207,13 @@ impl LookupCache {
         }
         let wider = view.wider();
         for span in &mut self.spans {
-            let window = |from: usize| Window {
-                from,
-                to: from + span.width,
-            };
             // Only windows that are over, with the steps around them.
             let known = (now.saturating_sub(span.width + wider + 1)).max(self.first);
             for from in self.first + span.widened_peak.len()..known {
-                span.widened_peak.push(view.widened_peak(window(from)));
-                span.smoothed_peak.push(view.smoothed_peak(window(from)));
+                let to = from + span.width;
+                let window = Window { from, to };
+                span.widened_peak.push(view.widened_peak(window));
+                span.smoothed_peak.push(view.smoothed_peak(window));
             }
         }
     }

@@ -56,8 +56,7 @@ impl Backcast {
     /// The origins that serve `from..until` and have not been asked, oldest first.
     pub(super) fn not_asked(&self, from: i64, until: i64) -> Vec<i64> {
         let first = self.origin(from);
-        let origins = std::iter::successors(Some(first), |origin| Some(origin + self.stride()));
-        origins
+        std::iter::successors(Some(first), |origin| Some(origin + self.stride()))
             .take_while(|origin| *origin < until)
             .filter(|origin| self.raw(*origin).is_nan())
             .collect()
@@ -102,9 +101,10 @@ impl Backcast {
 
     /// The stored value: a peak, [`FAILED`], or [`NOT_ASKED`] also for steps that are not stored.
     fn raw(&self, step: i64) -> f64 {
-        let at = usize::try_from(step - self.first).ok();
-        let value = at.and_then(|at| self.values.get(at)).copied();
-        value.unwrap_or(NOT_ASKED)
+        match usize::try_from(step - self.first) {
+            Ok(at) => self.values.get(at).copied().unwrap_or(NOT_ASKED),
+            Err(_) => NOT_ASKED,
+        }
     }
 
     /// The index of the values of an origin, after making room for them.

@@ -51,9 +51,12 @@ struct Score {
 pub(super) fn evaluated_spans(grid: Grid, now: i64) -> Vec<(i64, i64)> {
     let lately = now - steps(grid.minutes(MEASURED + ERRORS_BEFORE + 60));
     let around = steps(grid.minutes(AROUND));
-    let days = (1..=DAYS).map(|day| now - day * steps(grid.day()));
-    let bands = days.map(|centre| (centre - around, centre + around + 1));
-    std::iter::once((lately, now)).chain(bands).collect()
+    let mut spans = vec![(lately, now)];
+    for day in 1..=DAYS {
+        let centre = now - day * steps(grid.day());
+        spans.push((centre - around, centre + around + 1));
+    }
+    spans
 }
 
 /// The oldest step that is used at `now` or later.
@@ -96,8 +99,8 @@ impl<'a> Outcomes<'a> {
     pub(super) fn margin(&self, backcast: &Backcast, quantile: f64) -> Option<f64> {
         let now = self.values.len();
         let known = now.checked_sub(self.window + 1)?;
-        let error_at = |at| self.error(at, self.predicted(backcast, at)?);
         let mut ranked = RankedErrors::new(self.grid);
+        let error_at = |at| self.error(at, self.predicted(backcast, at)?);
         let enough = ranked.rank_by(error_at, self.grid, now, known);
         enough.then(|| ranked.quantile(quantile))
     }
@@ -192,8 +195,7 @@ impl<'a> Outcomes<'a> {
     /// A relative value with a logarithmic margin: `(value + shift) * e^margin - shift`, within the range of every
     /// forecast.
     fn raised(&self, value: f64, margin: f64) -> f64 {
-        let raised = (value + self.shift) * margin.exp() - self.shift;
-        raised.clamp(0.0, CEILING_RATIO)
+        ((value + self.shift) * margin.exp() - self.shift).clamp(0.0, CEILING_RATIO)
     }
 
     /// Twice the mean of the last week alone, so that the length of the history has no effect.
