@@ -55,26 +55,26 @@ impl Axis {
         })
     }
 
-    /// The same span in other columns.
+    /// The axis of the same span in another number of columns.
     #[must_use]
     pub fn with_columns(self, columns: usize) -> Self {
         Self { columns, ..self }
     }
 
-    /// How many columns it has.
+    /// The number of columns.
     #[must_use]
     pub const fn columns(self) -> usize {
         self.columns
     }
 
-    /// The column of an instant; that at the edge if it is outside.
+    /// The column of an instant; the one at the edge for an instant outside.
     #[must_use]
     pub fn column(self, at: Timestamp) -> usize {
         // The cast makes what is before the axis 0; its end would be one column too far.
         floor(self.position(at) * real(self.columns)).min(self.columns.saturating_sub(1))
     }
 
-    /// Where an instant stands: 0 at the beginning of the axis, 1 at its end.
+    /// The position of an instant: 0 at the beginning of the axis, 1 at its end.
     #[must_use]
     pub fn position(self, at: Timestamp) -> f64 {
         (second(at) - self.from) / self.seconds
@@ -96,25 +96,31 @@ pub fn ticks(axis: Axis, zone: &TimeZone) -> Vec<Timestamp> {
     let longest = STEPS.last().copied().unwrap_or(DAY);
     let step = round_step.unwrap_or_else(|| longest * (least / longest + 1));
     let shift = if step >= WEEK { MONDAY } else { 0 };
-    // Civil time, as if it were UTC, makes every zone and clock change one case.
-    let civil = |second: f64| {
-        let at = Timestamp::from_second(ceil(second)).ok()?;
-        let local = TimeZone::UTC.to_timestamp(zone.to_datetime(at)).ok()?;
-        Some(local.as_second() - shift)
-    };
-    let (Some(from), Some(until)) = (civil(axis.from), civil(axis.from + axis.seconds)) else {
+    let ends = (
+        civil(axis.from, zone),
+        civil(axis.from + axis.seconds, zone),
+    );
+    let (Some(from), Some(until)) = ends else {
         return Vec::new();
     };
-    let instants = (from.div_euclid(step) + 1..=until.div_euclid(step)).filter_map(|index| {
-        let local = Timestamp::from_second(index * step + shift).ok()?;
-        zone.to_timestamp(TimeZone::UTC.to_datetime(local)).ok()
-    });
-    let mut instants: Vec<_> = instants
+    let (from, until) = (from - shift, until - shift);
+    let mut instants: Vec<_> = (from.div_euclid(step) + 1..=until.div_euclid(step))
+        .filter_map(|index| {
+            let local = Timestamp::from_second(index * step + shift).ok()?;
+            zone.to_timestamp(TimeZone::UTC.to_datetime(local)).ok()
+        })
         .filter(|at| axis.position(*at) > 0.0 && axis.position(*at) <= 1.0)
         .collect();
     // Civil times that a clock change skips are all the instant after the gap.
     instants.dedup();
     instants
+}
+
+/// The civil time of a second, as if it were UTC: that makes every zone and clock change one case.
+fn civil(second: f64, zone: &TimeZone) -> Option<i64> {
+    let at = Timestamp::from_second(ceil(second)).ok()?;
+    let local = TimeZone::UTC.to_timestamp(zone.to_datetime(at)).ok()?;
+    Some(local.as_second())
 }
 
 /// The time of day, or the day at midnight.

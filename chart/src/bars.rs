@@ -15,19 +15,19 @@ const INNER: f64 = 8.0;
 /// The text above each bar, and the distance of the next.
 const HEAD: f64 = 24.0;
 const BELOW: f64 = 12.0;
-/// About how far apart the lines of the scale are.
+/// The approximate distance of the lines of the scale.
 const APART: f64 = 90.0;
 
 /// Bars from top to bottom, on one scale of replicas.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// The same at length, for screen readers.
+    /// The description for screen readers.
     pub description: String,
     /// The width of the picture, in pixels.
     pub width: u32,
-    /// One per member.
+    /// The bars, one per member.
     pub bars: Vec<Bar>,
 }
 
@@ -36,17 +36,17 @@ pub struct Bars {
 pub struct Bar {
     /// The name of the member.
     pub name: String,
-    /// What it is divided by, or its state.
+    /// The basis of the member's share, or its state.
     pub note: String,
-    /// The budget: at least and at most so many.
+    /// The budget: the least and the most replicas.
     pub budget: (u32, u32),
-    /// How many fit, if that is known.
+    /// The number of replicas that fit, if it is known.
     pub capacity: Option<u32>,
-    /// How many are ready, if that is known.
+    /// The number of ready replicas, if it is known.
     pub ready: Option<u32>,
-    /// How many are not ready, of those that are wanted.
+    /// The number of replicas that are wanted and not ready.
     pub pending: u32,
-    /// Whether it does not answer, so that its pods are as they were last seen.
+    /// True if the member does not answer, so that its replicas are as they were last seen.
     pub is_lost: bool,
 }
 
@@ -70,7 +70,7 @@ impl Bars {
         self.sheet().file()
     }
 
-    /// The same without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
+    /// The bars without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
     #[must_use]
     pub fn fragment(&self) -> String {
         self.sheet().fragment()
@@ -82,12 +82,11 @@ impl Bars {
         let highest = self.bars.iter().map(Bar::highest).max().unwrap_or(0);
         let lines = (wide / APART).clamp(2.0, 8.0);
         let scale = Scale::new(None, f64::from(highest), lines, &Unit::Replicas);
-        let x = |count: u32| LEFT + f64::from(count) / scale.top * wide;
         let top = sheet.height;
         let bottom = top + real(self.bars.len()) * (HEAD + BAR + BELOW);
         let mut grid = String::new();
         for value in scale.lines() {
-            let line = LEFT + value / scale.top * wide;
+            let line = place(value, scale, wide);
             let anchor = match value {
                 zero if zero <= 0.0 => "start",
                 last if last >= scale.top => "end",
@@ -104,7 +103,7 @@ impl Bars {
         }
         sheet.path("class=\"grid\"", &grid);
         for bar in &self.bars {
-            bar.draw(&mut sheet, x);
+            bar.draw(&mut sheet, |count| place(f64::from(count), scale, wide));
         }
         sheet.height = bottom + 16.0 + GAP;
         sheet.legend(&self.signs());
@@ -112,43 +111,48 @@ impl Bars {
     }
 
     fn signs(&self) -> Vec<Sign<'static>> {
-        let any = |has: fn(&Bar) -> bool| self.bars.iter().any(has);
         let desired = Role::Desired;
         let signs = [
             (true, desired.class("bar"), false, "minReplicas"),
             (true, desired.class("bar soft"), false, "up to maxReplicas"),
             (
-                any(|bar| bar.ready.is_some() && !bar.is_lost),
+                self.any(|bar| bar.ready.is_some() && !bar.is_lost),
                 Role::Floor.class("bar"),
                 false,
                 "ready",
             ),
             (
-                any(|bar| bar.ready.is_some() && bar.is_lost),
+                self.any(|bar| bar.ready.is_some() && bar.is_lost),
                 Role::Floor.class("bar soft"),
                 false,
                 "ready when last seen",
             ),
             (
-                any(|bar| bar.pending > 0),
+                self.any(|bar| bar.pending > 0),
                 Role::Short.class("bar"),
                 false,
                 "pending",
             ),
             (
-                any(|bar| bar.capacity.is_some()),
+                self.any(|bar| bar.capacity.is_some()),
                 Role::Cron.class("rule capacity"),
                 true,
                 "capacity",
             ),
         ];
-        let shown = signs.into_iter().filter(|(shown, ..)| *shown);
-        let signs = shown.map(|(_, class, line, text)| Sign {
-            class,
-            line,
-            text: text.into(),
-        });
-        signs.collect()
+        signs
+            .into_iter()
+            .filter(|(shown, ..)| *shown)
+            .map(|(_, class, line, text)| Sign {
+                class,
+                line,
+                text: text.into(),
+            })
+            .collect()
+    }
+
+    fn any(&self, has: fn(&Bar) -> bool) -> bool {
+        self.bars.iter().any(has)
     }
 }
 
@@ -216,6 +220,11 @@ impl Bar {
         }
         text
     }
+}
+
+/// The horizontal place of a value on a scale of this width.
+fn place(value: f64, scale: Scale, wide: f64) -> f64 {
+    LEFT + value / scale.top * wide
 }
 
 fn rectangle(sheet: &mut Sheet, class: &str, (from, until): (f64, f64), (y, height): (f64, f64)) {

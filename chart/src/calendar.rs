@@ -3,7 +3,7 @@
 //! Bars stand at civil times, as people write windows. On the day of a clock change a bar may begin and end at a time
 //! that occurs twice; it is then drawn in two pieces, before and after the change.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 use jiff::{
     Timestamp, ToSpan,
@@ -26,27 +26,27 @@ const LEAST: f64 = 3.0;
 /// Hours between two labels, from the widest picture to the narrowest.
 const HOURS: [u8; 4] = [1, 2, 3, 6];
 const DAY: f64 = 86_400.0;
-/// Of so many windows each has a number, which the legend explains.
+/// The most windows that get a number each, which the legend explains.
 const NUMBERED: usize = 12;
 
 /// A row per day.
 #[derive(Clone, Debug)]
 pub struct Calendar {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// The same at length, for screen readers.
+    /// The description for screen readers.
     pub description: String,
     /// The width of the picture, in pixels.
     pub width: u32,
     /// The first day.
     pub first: Date,
-    /// How many days.
+    /// The number of days.
     pub days: u16,
     /// The present.
     pub now: Option<Timestamp>,
-    /// In which zone days begin.
+    /// The zone in which days begin.
     pub zone: TimeZone,
-    /// In the order of their beginnings. They may overlap.
+    /// The windows in the order of their beginnings. They may overlap.
     pub windows: Vec<Window>,
 }
 
@@ -59,7 +59,7 @@ struct Day {
     parts: Vec<(Timestamp, Timestamp, Offset)>,
 }
 
-/// Where the hours of a day stand.
+/// The horizontal place of the hours of a day.
 #[derive(Clone, Copy)]
 struct Hours {
     left: f64,
@@ -69,7 +69,7 @@ struct Hours {
 // === impl Calendar ===
 
 impl Default for Calendar {
-    /// No day yet, in UTC.
+    /// A calendar without days, in UTC.
     fn default() -> Self {
         Self {
             title: String::new(),
@@ -91,7 +91,7 @@ impl Calendar {
         self.sheet().file()
     }
 
-    /// The same without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
+    /// The calendar without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
     #[must_use]
     pub fn fragment(&self) -> String {
         self.sheet().fragment()
@@ -99,9 +99,9 @@ impl Calendar {
 
     fn sheet(&self) -> Sheet {
         let mut sheet = Sheet::new(&self.title, &self.description, self.width);
-        let dates =
-            (0..i64::from(self.days)).map_while(|day| self.first.checked_add(day.days()).ok());
-        let days: Vec<Day> = dates.map_while(|date| Day::new(date, &self.zone)).collect();
+        let days: Vec<Day> = (0..i64::from(self.days))
+            .map_while(|day| Day::new(self.first.checked_add(day.days()).ok()?, &self.zone))
+            .collect();
         if let (Some(first), Some(last)) = (days.first(), days.last()) {
             sheet.attributes = span_attributes((first.from, last.until));
         }
@@ -153,8 +153,10 @@ impl Calendar {
                 None => free.push(window.until),
             }
             let top = y + real(lane) * (BAR + BETWEEN);
-            let number = names.iter().position(|name| *name == window.name);
-            let number = number.map(|index| (index + 1).to_string());
+            let number = names
+                .iter()
+                .position(|name| *name == window.name)
+                .map(|index| (index + 1).to_string());
             self.bar(sheet, (window, number), day, (hours, top));
         }
         sheet.height = y + real(free.len().max(1)) * (BAR + BETWEEN) + MARGIN - BETWEEN;
@@ -176,11 +178,7 @@ impl Calendar {
         day: &Day,
         (hours, y): (Hours, f64),
     ) {
-        let time = |at: Timestamp| {
-            let local = at.to_zoned(self.zone.clone());
-            local.strftime("%a %d %b %H:%M").to_string()
-        };
-        let (from, until) = (time(window.from), time(window.until));
+        let (from, until) = (self.time(window.from), self.time(window.until));
         let about = format!("{}: {from} to {until}", window.name);
         let class = Role::Cron.class("bar soft");
         let mut free = f64::NEG_INFINITY;
@@ -200,12 +198,18 @@ impl Calendar {
                 Length(wide),
             ));
         }
-        let labels = [Some(window.name.clone()), number];
-        let fits = |label: &String| width(label, SMALL) + GAP <= free;
-        if let Some(label) = labels.into_iter().flatten().find(fits) {
+        let mut labels = [Some(window.name.clone()), number].into_iter().flatten();
+        if let Some(label) = labels.find(|label| width(label, SMALL) + GAP <= free) {
             sheet.text("", place.0 + GAP / 2.0, y + SMALL, &label);
         }
         sheet.body.push_str("</g>\n");
+    }
+
+    /// An instant as a day and a time in the zone.
+    fn time(&self, at: Timestamp) -> String {
+        at.to_zoned(self.zone.clone())
+            .strftime("%a %d %b %H:%M")
+            .to_string()
     }
 
     /// The windows that numbers stand for where a bar is too short for a name; none if there are too many.
@@ -223,28 +227,23 @@ impl Calendar {
     }
 
     fn signs(&self, days: &[Day], names: &[&str]) -> Vec<Sign<'static>> {
-        let sign = |class: String, line, text: &str| Sign {
-            class,
-            line,
-            text: text.to_owned().into(),
-        };
         let changes = days.iter().any(|day| day.parts.len() > 1);
         let now = self
             .now
             .filter(|now| days.iter().any(|day| day.contains(*now)));
-        let window = |text: &str| sign(Role::Cron.class("bar soft"), false, text);
-        let numbered = names.iter().zip(1..);
-        let mut signs: Vec<_> = numbered
-            .map(|(name, number)| window(&format!("{number} {name}")))
+        let mut signs: Vec<_> = names
+            .iter()
+            .zip(1..)
+            .map(|(name, number)| sign(Role::Cron, "bar soft", format!("{number} {name}")))
             .collect();
         if signs.is_empty() {
-            signs.push(window("window"));
+            signs.push(sign(Role::Cron, "bar soft", "window"));
         }
         if changes {
-            signs.push(sign(Role::Short.class("bar soft"), false, "clock change"));
+            signs.push(sign(Role::Short, "bar soft", "clock change"));
         }
         if now.is_some() {
-            signs.push(sign(Role::Short.class("line"), true, "now"));
+            signs.push(sign(Role::Short, "line", "now"));
         }
         signs
     }
@@ -255,8 +254,9 @@ impl Calendar {
 impl Day {
     /// A day of a zone; none at the end of all time.
     fn new(date: Date, zone: &TimeZone) -> Option<Self> {
-        let midnight = |date: Date| zone.to_timestamp(date.at(0, 0, 0, 0)).ok();
-        let (from, until) = (midnight(date)?, midnight(date.tomorrow().ok()?)?);
+        let from = zone.to_timestamp(date.at(0, 0, 0, 0)).ok()?;
+        let tomorrow = date.tomorrow().ok()?;
+        let until = zone.to_timestamp(tomorrow.at(0, 0, 0, 0)).ok()?;
         let mut parts: Vec<(Timestamp, Timestamp, Offset)> = Vec::new();
         let mut begin = (from, zone.to_offset(from));
         for change in zone
@@ -290,27 +290,29 @@ impl Day {
 
     /// The civil time of an instant at an offset, as a part of 24 hours.
     fn civil(&self, at: Timestamp, offset: Offset) -> f64 {
-        let midnight = Offset::UTC.to_timestamp(self.date.at(0, 0, 0, 0));
-        let midnight = midnight.map_or(0.0, second);
+        let midnight = Offset::UTC
+            .to_timestamp(self.date.at(0, 0, 0, 0))
+            .map_or(0.0, second);
         (second(at) + f64::from(offset.seconds()) - midnight) / DAY
     }
 
     fn position(&self, at: Timestamp) -> Option<f64> {
-        let part = self
-            .parts
+        self.parts
             .iter()
-            .find(|(from, until, _)| (*from..*until).contains(&at));
-        part.map(|(.., offset)| self.civil(at, *offset))
+            .find(|(from, until, _)| (*from..*until).contains(&at))
+            .map(|(.., offset)| self.civil(at, *offset))
     }
 
-    /// From where to where a window is drawn: once per offset.
+    /// The pieces in which a window is drawn, one per offset: their ends as parts of 24 hours.
     fn pieces(&self, window: &Window) -> Vec<(f64, f64)> {
-        let pieces = self.parts.iter().filter_map(|(from, until, offset)| {
-            let (from, until) = (window.from.max(*from), window.until.min(*until));
-            (from < until || window.from == window.until && from == until)
-                .then(|| (self.civil(from, *offset), self.civil(until, *offset)))
-        });
-        pieces.collect()
+        self.parts
+            .iter()
+            .filter_map(|(from, until, offset)| {
+                let (from, until) = (window.from.max(*from), window.until.min(*until));
+                (from < until || window.from == window.until && from == until)
+                    .then(|| (self.civil(from, *offset), self.civil(until, *offset)))
+            })
+            .collect()
     }
 
     /// The hours that do not occur on this day, or occur twice.
@@ -350,7 +352,7 @@ impl Hours {
         self.left + part.clamp(0.0, 1.0) * self.width
     }
 
-    /// Writes the hours above the rows; returns how far apart they are.
+    /// Writes the hours above the rows; returns their distance in hours.
     fn label(self, sheet: &mut Sheet) -> usize {
         let room = width("00:00", SMALL) + GAP;
         let fits = HOURS
@@ -373,6 +375,15 @@ impl Hours {
     }
 }
 
+/// The sign of a mark of a role: a line if the mark is one, else a square.
+fn sign(role: Role, mark: &str, text: impl Into<Cow<'static, str>>) -> Sign<'static> {
+    Sign {
+        class: role.class(mark),
+        line: mark == "line",
+        text: text.into(),
+    }
+}
+
 /// A part of a day as a time of day.
 fn clock(part: f64) -> String {
     let minutes = crate::axis::floor((part * 1440.0).round());
@@ -389,7 +400,7 @@ mod tests {
         TimeZone::get("Europe/Berlin").unwrap()
     }
 
-    /// Where a window of two instants in UTC is drawn on a day of Berlin, in hours.
+    /// The pieces of a window of two instants in UTC on a day of Berlin, in hours.
     fn drawn(day: Date, from: &str, until: &str) -> Vec<(f64, f64)> {
         let window = Window {
             name: "night".to_owned(),

@@ -17,13 +17,13 @@ const HEAD: f64 = 38.0;
 const TIMES: f64 = 26.0;
 /// The size of the letters of a headline, which are bold.
 const LARGE: f64 = 26.0;
-/// What the label of a tick takes in columns of text, for the choice of ticks.
+/// The width of a column of text in pixels, for the choice of ticks.
 const COLUMN: f64 = 9.0;
 /// The least distance of lines of a scale.
 const APART: f64 = 34.0;
 /// A rule this many times above all else would squash it: the scale leaves it out, and a text names its value.
 const FAR: f64 = 1.6;
-/// Of so many windows at once, the names stand one below the other.
+/// Rows for the names of windows that overlap; a name that fits in none is left out.
 const NAMES: usize = 3;
 
 // === impl Chart ===
@@ -37,7 +37,7 @@ impl Chart {
         self.sheet().file()
     }
 
-    /// The same without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
+    /// The chart without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
     #[must_use]
     pub fn fragment(&self) -> String {
         self.sheet().fragment()
@@ -72,14 +72,14 @@ impl Chart {
     }
 
     fn scale(&self, panel: &Panel) -> Scale {
-        // Panels of one unit have one scale, so that their heights can be compared.
-        let comparable = self.panels.iter().filter(|other| other.unit == panel.unit);
-        let layers = comparable.flat_map(|panel| &panel.layers);
         let (mut drawn, mut rules) = (0.0_f64, 0.0_f64);
-        for mark in layers.map(|layer| &layer.mark) {
-            match mark {
-                Mark::Rule(value) if value.is_finite() => rules = rules.max(*value),
-                mark => drawn = drawn.max(mark.highest()),
+        // Panels of one unit have one scale, so that their heights can be compared.
+        for other in self.panels.iter().filter(|other| other.unit == panel.unit) {
+            for layer in &other.layers {
+                match &layer.mark {
+                    Mark::Rule(value) if value.is_finite() => rules = rules.max(*value),
+                    mark => drawn = drawn.max(mark.highest()),
+                }
             }
         }
         let highest = if drawn > 0.0 && rules > drawn * FAR {
@@ -91,21 +91,24 @@ impl Chart {
         Scale::new(panel.top, highest, lines, &panel.unit)
     }
 
-    /// What the labels of all scales take, so that their plots are equally wide.
+    /// The room for the widest label of all scales, so that their plots are equally wide.
     fn right(&self, scales: &[Scale]) -> f64 {
-        let panels = self.panels.iter().zip(scales);
-        let widths = panels.flat_map(|(panel, scale)| {
-            let labels = scale.lines().map(|value| panel.unit.label(value));
-            let word = panel.unit.word().to_owned();
-            labels.chain([word]).map(|label| width(&label, SMALL))
-        });
-        widths.fold(width(&self.zone_name(), SMALL), f64::max) + 2.0 * GAP
+        let mut widest = width(&self.zone_name(), SMALL);
+        for (panel, scale) in self.panels.iter().zip(scales) {
+            widest = widest.max(width(panel.unit.word(), SMALL));
+            for value in scale.lines() {
+                widest = widest.max(width(&panel.unit.label(value), SMALL));
+            }
+        }
+        widest + 2.0 * GAP
     }
 
     /// The zone of the times, as it is at the end of the span.
     fn zone_name(&self) -> String {
-        let info = self.zone.to_offset_info(self.span.1);
-        info.abbreviation().to_owned()
+        self.zone
+            .to_offset_info(self.span.1)
+            .abbreviation()
+            .to_owned()
     }
 
     fn panel(&self, sheet: &mut Sheet, panel: &Panel, plot: Plot, scale: Scale) {
@@ -175,15 +178,17 @@ impl Chart {
         for (x, text) in now.into_iter().chain(labels) {
             let half = width(&text, SMALL) / 2.0;
             let (from, until) = (x - half, x + half);
-            let free = |(left, right): &(f64, f64)| until + GAP <= *left || *right + GAP <= from;
-            if from >= 0.0 && until <= end && taken.iter().all(free) {
+            let free = taken
+                .iter()
+                .all(|(left, right)| until + GAP <= *left || *right + GAP <= from);
+            if from >= 0.0 && until <= end && free {
                 taken.push((from, until));
                 sheet.anchored("time", "middle", (x, y), &text);
             }
         }
     }
 
-    /// What the layers mean, each id once; rules that look alike share a sign.
+    /// The signs of the legend, one per id; rules that look alike share one.
     fn signs(&self) -> Vec<Sign<'_>> {
         let mut known: Vec<&Layer> = Vec::new();
         for layer in self.panels.iter().flat_map(|panel| &panel.layers) {
@@ -192,8 +197,6 @@ impl Chart {
                 known.push(layer);
             }
         }
-        let sign =
-            |layer: &'_ Layer| matches!(layer.mark, Mark::Steps(_) | Mark::Line(_) | Mark::Rule(_));
         let mut signs: Vec<Sign<'_>> = Vec::new();
         for layer in known {
             let class = layer.role.class(layer.mark.as_str());
@@ -202,7 +205,7 @@ impl Chart {
                 Some(sign) => sign.text = format!("{}, {}", sign.text, layer.name).into(),
                 None => signs.push(Sign {
                     class,
-                    line: sign(layer),
+                    line: layer.mark.is_line(),
                     text: layer.name.as_str().into(),
                 }),
             }
@@ -214,7 +217,7 @@ impl Chart {
 // === impl Mark ===
 
 impl Mark {
-    /// Its class, which is how it is drawn.
+    /// The class in the SVG, which decides how it is drawn.
     const fn as_str(&self) -> &'static str {
         match self {
             Self::Area(_) => "area",
@@ -226,7 +229,7 @@ impl Mark {
         }
     }
 
-    /// Whether there is anything to draw.
+    /// Returns true if there is anything to draw.
     #[must_use]
     pub const fn has_values(&self) -> bool {
         match self {
@@ -237,20 +240,25 @@ impl Mark {
         }
     }
 
-    /// Its highest value.
+    const fn is_line(&self) -> bool {
+        matches!(self, Self::Steps(_) | Self::Line(_) | Self::Rule(_))
+    }
+
+    /// The highest finite value, at least zero.
     fn highest(&self) -> f64 {
-        let most = |values: &mut dyn Iterator<Item = f64>| {
-            values.filter(|value| value.is_finite()).fold(0.0, f64::max)
-        };
         match self {
             Self::Area(points) | Self::Steps(points) | Self::Line(points) => {
-                most(&mut points.iter().map(|point| point.value))
+                highest(points.iter().map(|point| point.value))
             }
-            Self::Band(bands) => most(&mut bands.iter().map(|band| band.high)),
-            Self::Rule(value) => most(&mut [*value].into_iter()),
-            Self::Shortage(shortages) => most(&mut shortages.iter().map(|short| short.needed)),
+            Self::Band(bands) => highest(bands.iter().map(|band| band.high)),
+            Self::Rule(value) => highest([*value].into_iter()),
+            Self::Shortage(shortages) => highest(shortages.iter().map(|short| short.needed)),
         }
     }
+}
+
+fn highest(values: impl Iterator<Item = f64>) -> f64 {
+    values.filter(|value| value.is_finite()).fold(0.0, f64::max)
 }
 
 /// The name, the totals and the number to see first, above the plot, which ends at `right`.

@@ -55,21 +55,21 @@ pub use self::{
 /// Panels one above the other, on one time axis.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// The same at length, for screen readers: what to see in it.
+    /// The description for screen readers: what there is to see.
     pub description: String,
-    /// What the time axis covers.
+    /// The span of the time axis.
     pub span: (Timestamp, Timestamp),
     /// The present, if it is within the span: what is right of it is the future.
     pub now: Option<Timestamp>,
-    /// In which zone times are written.
+    /// The zone in which times are written.
     pub zone: TimeZone,
     /// The width of the picture, in pixels.
     pub width: u32,
     /// The height of each panel's plot, in pixels.
     pub height: u32,
-    /// From top to bottom.
+    /// The panels, from top to bottom.
     pub panels: Vec<Panel>,
 }
 
@@ -79,17 +79,17 @@ pub struct Chart {
 pub struct Panel {
     /// A stable word for scripts, in kebab case.
     pub id: String,
-    /// Whose values these are.
+    /// The subject of the values, as a heading.
     pub name: String,
     /// Totals beside the name.
     pub note: String,
     /// The one number to see first.
     pub headline: Option<Headline>,
-    /// What the values are counted in.
+    /// The unit of the values.
     pub unit: Unit,
     /// The top of the scale; else a round number above all that is drawn in panels of this unit.
     pub top: Option<f64>,
-    /// From back to front.
+    /// The series, from back to front.
     pub layers: Vec<Layer>,
     /// Shaded spans behind the layers.
     pub windows: Vec<Window>,
@@ -100,14 +100,14 @@ pub struct Panel {
 pub struct Headline {
     /// The number and its unit.
     pub text: String,
-    /// Whether it is as it should be.
+    /// True if the number is as it should be.
     pub good: bool,
 }
 
-/// What values are counted in.
+/// The unit of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
-    /// Nothing: a ratio, or the panel's name says it.
+    /// No unit: a ratio, or one that the panel's name says.
     #[default]
     None,
     /// Replicas, which are whole.
@@ -125,35 +125,35 @@ pub enum Unit {
 pub struct Layer {
     /// A stable word for scripts, in kebab case; layers of one id share a line of the legend.
     pub id: String,
-    /// Its name in the legend; left out there if empty.
+    /// The name in the legend; left out there if empty.
     pub name: String,
-    /// What it means, which is its color and its dashes.
+    /// The meaning, which decides color and dashes.
     pub role: Role,
-    /// How it is drawn, and its values in the order of time.
+    /// The form in which the series is drawn, with its values in the order of time.
     pub mark: Mark,
 }
 
-/// What a series means.
+/// The meaning of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// What was measured or needed.
+    /// Values that were measured or needed.
     Observed,
-    /// What is or was expected.
+    /// Values that are or were expected.
     Forecast,
-    /// What a window or a cron trigger asks for.
+    /// Replicas that a window or a cron trigger asks for.
     Cron,
     /// The floor lane.
     Floor,
-    /// What was decided, or serves.
+    /// Values that were decided, or that serve.
     Desired,
     /// The least and the most allowed.
     Bounds,
-    /// What was missing.
+    /// A shortage.
     Short,
 }
 
-/// How a series is drawn. Values that are not finite are left out, and samples that are much farther apart than others
-/// have a hole between them.
+/// The form in which a series is drawn. Values that are not finite are left out, and samples that are much farther
+/// apart than others have a hole between them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
     /// Filled from zero.
@@ -166,7 +166,7 @@ pub enum Mark {
     Band(Vec<Band>),
     /// One value over the whole span. Far above all else it does not set the scale: a text then says how high it is.
     Rule(f64),
-    /// What was missing, over all else.
+    /// Shortages, drawn over all else.
     Shortage(Vec<Shortage>),
 }
 
@@ -184,40 +184,40 @@ pub struct Point {
 pub struct Band {
     /// The instant.
     pub at: Timestamp,
-    /// Its lower end, in the unit of the panel.
+    /// The lower end, in the unit of the panel.
     pub low: f64,
-    /// Its upper end.
+    /// The upper end, in the unit of the panel.
     pub high: f64,
 }
 
 /// A time in which more was needed than there was.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shortage {
-    /// Its beginning.
+    /// The beginning.
     pub at: Timestamp,
-    /// Its end.
+    /// The end.
     pub until: Timestamp,
-    /// How much there was.
+    /// The amount that there was.
     pub had: f64,
-    /// How much was needed.
+    /// The amount that was needed.
     pub needed: f64,
 }
 
 /// A span with a name: a cron window, a maintenance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its beginning.
+    /// The beginning.
     pub from: Timestamp,
-    /// Its end.
+    /// The end.
     pub until: Timestamp,
 }
 
 // === impl Chart ===
 
 impl Default for Chart {
-    /// Nothing yet, in UTC, as wide as a column of text on GitHub.
+    /// An empty chart in UTC, as wide as a column of text on GitHub.
     fn default() -> Self {
         Self {
             title: String::new(),
@@ -261,7 +261,7 @@ impl Role {
         Self::Short,
     ];
 
-    /// Its class in the SVG, and the end of its custom property `--chart-…`.
+    /// The class in the SVG, and the end of the custom property `--chart-…`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

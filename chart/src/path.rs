@@ -1,4 +1,4 @@
-//! Path data of marks: where each value stands, and holes that stay holes.
+//! Path data of marks: the place of each value, and holes that stay holes.
 
 use jiff::Timestamp;
 
@@ -13,13 +13,13 @@ use crate::{
 /// The least height of a shortage, so that each is seen.
 const LEAST: f64 = 3.0;
 
-/// Where the values of one panel stand, in pixels.
+/// The place of the values of one panel, in pixels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plot {
     pub(crate) axis: Axis,
     pub(crate) left: f64,
     pub(crate) width: f64,
-    /// Its upper edge.
+    /// The upper edge.
     pub(crate) y: f64,
     pub(crate) height: f64,
     /// The value at the upper edge.
@@ -99,16 +99,17 @@ impl Plot {
 
     /// The runs of what is finite and on the axis, without the points that do not show.
     fn runs(self, points: &[Point]) -> Vec<Vec<Point>> {
-        let shown = points
+        let drawn: Vec<Point> = points
             .iter()
-            .filter(|p| p.value.is_finite() && self.shows(p.at));
-        let drawn: Vec<Point> = shown.copied().collect();
-        let runs = runs(&drawn, |point| point.at);
-        runs.map(|run| thin::points(run, |p| self.column(p.at)))
+            .filter(|p| p.value.is_finite() && self.shows(p.at))
+            .copied()
+            .collect();
+        runs(&drawn, |point| point.at)
+            .map(|run| thin::points(run, |p| self.column(p.at)))
             .collect()
     }
 
-    /// A level stays until the next; one that is not finite ends the line.
+    /// A line whose level stays until the next; a level that is not finite ends it.
     fn steps(self, points: &[Point]) -> String {
         // The level at the start of the axis is that of the last point before it.
         let first = points
@@ -124,11 +125,10 @@ impl Plot {
                 continue;
             };
             pen.start(self.x(first.at), self.y(first.value));
-            let changes = rest.iter().zip(&thinned);
-            let changes =
-                changes.filter(|(point, before)| point.value.total_cmp(&before.value).is_ne());
-            for (point, _) in changes {
-                pen.step(self.x(point.at), self.y(point.value));
+            for (point, before) in rest.iter().zip(&thinned) {
+                if point.value.total_cmp(&before.value).is_ne() {
+                    pen.step(self.x(point.at), self.y(point.value));
+                }
             }
             let end = rest.last().unwrap_or(first);
             let next = points.iter().find(|p| end.at < p.at);
@@ -138,9 +138,11 @@ impl Plot {
     }
 
     fn band(self, bands: &[Band]) -> String {
-        let drawn =
-            |band: &&Band| band.low.is_finite() && band.high.is_finite() && self.shows(band.at);
-        let known: Vec<Band> = bands.iter().filter(drawn).copied().collect();
+        let known: Vec<Band> = bands
+            .iter()
+            .filter(|band| band.low.is_finite() && band.high.is_finite() && self.shows(band.at))
+            .copied()
+            .collect();
         let mut pen = Pen::default();
         for run in runs(&known, |band| band.at) {
             let thinned = thin::bands(run, |band| self.column(band.at));
@@ -158,7 +160,7 @@ impl Plot {
         pen.data()
     }
 
-    /// From what there was to what was needed.
+    /// Rectangles from the amount that there was to the amount that was needed.
     fn missing(self, shortages: &[Shortage]) -> String {
         self.rectangles(shortages, |short| {
             let (high, low) = (self.y(short.needed), self.y(short.had));
@@ -171,14 +173,15 @@ impl Plot {
         let Mark::Shortage(shortages) = mark else {
             return String::new();
         };
-        let touching = shortages.chunk_by(|left, right| right.at <= left.until);
-        let joined = touching.filter_map(|group| {
-            let (first, last) = (group.first()?, group.last()?);
-            let until = last.until;
-            Some(Shortage { until, ..*first })
-        });
-        let whole = |_: &Shortage| (Length(self.y), self.bottom());
-        self.rectangles(&joined.collect::<Vec<_>>(), whole)
+        let joined: Vec<Shortage> = shortages
+            .chunk_by(|left, right| right.at <= left.until)
+            .filter_map(|group| {
+                let (first, last) = (group.first()?, group.last()?);
+                let until = last.until;
+                Some(Shortage { until, ..*first })
+            })
+            .collect();
+        self.rectangles(&joined, |_| (Length(self.y), self.bottom()))
     }
 
     /// One rectangle per shortage, at least a pixel wide, between two heights.
@@ -188,11 +191,12 @@ impl Plot {
         heights: impl Fn(&Shortage) -> (Length, Length),
     ) -> String {
         let mut pen = Pen::default();
-        let shows = |short: &&Shortage| {
-            let finite = short.had.is_finite() && short.needed.is_finite();
-            finite && self.overlaps(short.at, short.until)
-        };
-        let drawn: Vec<Shortage> = shortages.iter().filter(shows).copied().collect();
+        let drawn: Vec<Shortage> = shortages
+            .iter()
+            .filter(|short| short.had.is_finite() && short.needed.is_finite())
+            .filter(|short| self.overlaps(short.at, short.until))
+            .copied()
+            .collect();
         for short in thin::shortages(&drawn, |short| self.column(short.at)) {
             let ((high, low), from) = (heights(&short), self.x(short.at));
             let until = Length(self.x(short.until).0.max(from.0 + 1.0));
@@ -205,7 +209,7 @@ impl Plot {
         pen.data()
     }
 
-    /// Whether a part of a span is on the axis.
+    /// Returns true if a part of a span is on the axis.
     pub(crate) fn overlaps(self, from: Timestamp, until: Timestamp) -> bool {
         self.axis.position(from) < 1.0 && self.axis.position(until) > 0.0
     }

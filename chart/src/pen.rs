@@ -2,12 +2,12 @@
 
 use crate::svg::Length;
 
-/// What is drawn so far, and where the pen is.
+/// The path data so far, and the place of the pen.
 #[derive(Debug, Default)]
 pub(crate) struct Pen {
     data: String,
     at: (i64, i64),
-    /// The last command; it need not be repeated.
+    /// The last command, which need not be repeated.
     last: Option<char>,
 }
 
@@ -32,7 +32,7 @@ impl Pen {
         self.at = to;
     }
 
-    /// First across, then up or down.
+    /// A line across, then one up or down.
     pub(crate) fn step(&mut self, x: Length, y: Length) {
         let level = self.at.1;
         let to = tenths(x);
@@ -43,7 +43,7 @@ impl Pen {
         self.line(x, y);
     }
 
-    /// Across at the same height.
+    /// A line across at the same height.
     pub(crate) fn across(&mut self, x: Length) {
         let to = tenths(x);
         if to != self.at.0 {
@@ -52,7 +52,7 @@ impl Pen {
         }
     }
 
-    /// Back to where the line began.
+    /// A line back to the start of the path.
     pub(crate) fn close(&mut self) {
         self.data.push('Z');
         self.last = None;

@@ -20,7 +20,7 @@ pub(crate) struct Scale {
 // === impl Scale ===
 
 impl Scale {
-    /// A scale with about so many lines to a given top, or to the first line that is not below the highest value.
+    /// A scale with about `lines` lines to a given top, or to the first line that is not below the highest value.
     pub(crate) fn new(top: Option<f64>, highest: f64, lines: f64, unit: &Unit) -> Self {
         let given = top.filter(|top| *top > 0.0 && *top <= HIGHEST);
         let highest = given.unwrap_or(highest).clamp(f64::MIN_POSITIVE, HIGHEST);
@@ -47,17 +47,20 @@ impl Scale {
         let step = round_step(wide / lines, unit);
         let first = (from / step).floor();
         let count = (until / step).ceil() - first;
-        let indices = (0_u32..=100).map(f64::from);
-        let within = indices.take_while(|index| *index <= count.max(1.0));
-        let values: Vec<f64> = within.map(|index| (first + index) * step).collect();
+        let values: Vec<f64> = (0_u32..=100)
+            .map(f64::from)
+            .take_while(|index| *index <= count.max(1.0))
+            .map(|index| (first + index) * step)
+            .collect();
         let end = values.last().copied().unwrap_or(until);
         ((first * step, end), values)
     }
 
     /// The values at its lines, from zero up.
     pub(crate) fn lines(self) -> impl Iterator<Item = f64> {
-        let values = (0_u32..).map(move |index| f64::from(index) * self.step);
-        values.take_while(move |value| *value <= self.top * (1.0 + 1e-9))
+        (0_u32..)
+            .map(move |index| f64::from(index) * self.step)
+            .take_while(move |value| *value <= self.top * (1.0 + 1e-9))
     }
 }
 
@@ -69,9 +72,11 @@ fn round_step(least: f64, unit: &Unit) -> f64 {
         _ => least,
     };
     let power = 10_f64.powf(least.log10().floor());
-    let mut steps = STEPS.iter().map(|step| step * power);
-    let fits = steps.find(|step| *step >= least * (1.0 - 1e-9));
-    fits.unwrap_or(least)
+    STEPS
+        .iter()
+        .map(|step| step * power)
+        .find(|step| *step >= least * (1.0 - 1e-9))
+        .unwrap_or(least)
 }
 
 /// The greatest power of 1,024 that is not above a value, and its prefix.
@@ -101,7 +106,7 @@ impl Unit {
         }
     }
 
-    /// The same on the value axis, whose word stands above it.
+    /// A value on the value axis, which has the word of the unit above it.
     pub(crate) fn label(&self, value: f64) -> String {
         match self {
             Self::Bytes => {
@@ -123,7 +128,7 @@ impl Unit {
     }
 }
 
-/// With a prefix from ten thousand on.
+/// A number with a prefix from ten thousand on.
 fn decimal(value: f64) -> String {
     let prefixes = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")];
     let fits = prefixes.into_iter().find(|(scale, _)| value >= *scale);
@@ -136,7 +141,7 @@ fn decimal(value: f64) -> String {
     }
 }
 
-/// Three significant digits below a hundred, none after the point above.
+/// A number with at most four decimals below 1, two below 100, and none above.
 fn rounded(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,

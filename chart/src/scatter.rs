@@ -10,25 +10,25 @@ use crate::{
 
 /// The radius of a dot.
 const DOT: f64 = 5.0;
-/// At so many places of each line there is no room for a label.
+/// The number of parts of a line between two dots at whose ends there is no room for a label.
 const SAMPLES: u32 = 50;
-/// About how far apart the lines of the scales are.
+/// The approximate distances of the lines of the horizontal and the vertical scale.
 const APART: (f64, f64) = (90.0, 40.0);
 
 /// Labeled dots; those of one role are joined in their order.
 #[derive(Clone, Debug)]
 pub struct Scatter {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// The same at length, for screen readers.
+    /// The description for screen readers.
     pub description: String,
     /// The width of the picture, in pixels.
     pub width: u32,
-    /// The height between its axes.
+    /// The height of the plot, in pixels.
     pub height: u32,
-    /// What the horizontal axis measures, and its unit; it covers what the dots do.
+    /// The measure and the unit of the horizontal axis, which covers the range of the dots.
     pub x: (String, Unit),
-    /// What the vertical axis measures, and its unit; it begins at zero.
+    /// The measure and the unit of the vertical axis, which begins at zero.
     pub y: (String, Unit),
     /// The results.
     pub dots: Vec<Dot>,
@@ -37,20 +37,20 @@ pub struct Scatter {
 /// One result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dot {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it is.
+    /// The meaning of the result, which decides the color and the line that joins it.
     pub role: Role,
-    /// Along the horizontal axis.
+    /// The value on the horizontal axis.
     pub x: f64,
-    /// Along the vertical axis.
+    /// The value on the vertical axis.
     pub y: f64,
 }
 
 /// A rectangle: left, top, right, bottom.
 type Area = [f64; 4];
 
-/// Where values stand.
+/// The ranges of both axes, in values and in pixels.
 struct Frame {
     /// The lowest and highest value of the horizontal axis.
     x: (f64, f64),
@@ -86,7 +86,7 @@ impl Scatter {
         self.sheet().file()
     }
 
-    /// The same without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
+    /// The dots without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
     #[must_use]
     pub fn fragment(&self) -> String {
         self.sheet().fragment()
@@ -94,20 +94,22 @@ impl Scatter {
 
     fn sheet(&self) -> Sheet {
         let mut sheet = Sheet::new(&self.title, &self.description, self.width);
-        let drawn = self
+        let dots: Vec<&Dot> = self
             .dots
             .iter()
-            .filter(|dot| dot.x.is_finite() && dot.y.is_finite());
-        let dots: Vec<&Dot> = drawn.collect();
+            .filter(|dot| dot.x.is_finite() && dot.y.is_finite())
+            .collect();
         sheet.text("", LEFT, sheet.height + SMALL, &self.y.0);
         sheet.height += LINE + GAP;
         let frame = self.frame(&mut sheet, &dots);
-        let around = |(x, y): (f64, f64)| [x - DOT, y - DOT, x + DOT, y + DOT];
         // All dots and lines before the first label, which must not cover those that are drawn after it.
-        let mut taken: Vec<Area> = dots.iter().map(|dot| around(frame.place(dot))).collect();
+        let mut taken: Vec<Area> = dots.iter().map(|dot| frame.area(dot)).collect();
         for role in Role::ALL {
-            let of_role = dots.iter().filter(|dot| dot.role == role);
-            let places: Vec<_> = of_role.map(|dot| frame.place(dot)).collect();
+            let places: Vec<_> = dots
+                .iter()
+                .filter(|dot| dot.role == role)
+                .map(|dot| frame.place(dot))
+                .collect();
             join(&mut sheet, role, &places, &mut taken);
         }
         for dot in &dots {
@@ -131,8 +133,10 @@ impl Scatter {
         let until = across.fold(f64::NEG_INFINITY, f64::max);
         let lines = (wide / APART.0).max(1.0);
         let horizontal = Scale::range((from, until), lines, &self.x.1);
-        let label = |value: &f64| width(&self.x.1.label(*value), SMALL);
-        let end = horizontal.1.last().map_or(0.0, label);
+        let end = match horizontal.1.last() {
+            Some(last) => width(&self.x.1.label(*last), SMALL),
+            None => 0.0,
+        };
         let frame = Frame {
             x: horizontal.0,
             top: vertical.top,
@@ -198,9 +202,14 @@ impl Frame {
     fn place(&self, dot: &Dot) -> (f64, f64) {
         (self.x(dot.x), self.y(dot.y))
     }
+
+    fn area(&self, dot: &Dot) -> Area {
+        let (x, y) = self.place(dot);
+        [x - DOT, y - DOT, x + DOT, y + DOT]
+    }
 }
 
-/// A line from dot to dot, which labels keep off.
+/// Draws a line from dot to dot, which labels do not cover.
 fn join(sheet: &mut Sheet, role: Role, places: &[(f64, f64)], taken: &mut Vec<Area>) {
     let mut data = String::new();
     for pair in places.windows(2) {
@@ -237,18 +246,19 @@ fn label(sheet: &mut Sheet, dot: &Dot, frame: &Frame, taken: &mut Vec<Area>) {
         (x - wide / 2.0, y + beside + high - 3.0),
         (x + DOT, y + beside + high - 3.0),
     ];
-    let area = |(x, y): (f64, f64)| [x, y - high + 2.0, x + wide, y + 3.0];
-    let free = sides.into_iter().find(|side| {
-        let [left, top, right, bottom] = area(*side);
-        let touches = |other: &Area| {
-            left < other[2] && other[0] < right && top < other[3] && other[1] < bottom
-        };
-        left >= 0.0 && right <= sheet.width && top >= 0.0 && !taken.iter().any(touches)
-    });
-    if let Some((x, y)) = free {
-        taken.push(area((x, y)));
-        sheet.text("", x, y, &dot.name);
+    for (x, y) in sides {
+        let area = [x, y - high + 2.0, x + wide, y + 3.0];
+        let within = x >= 0.0 && x + wide <= sheet.width && y - high + 2.0 >= 0.0;
+        if within && !taken.iter().any(|other| overlap(&area, other)) {
+            taken.push(area);
+            sheet.text("", x, y, &dot.name);
+            return;
+        }
     }
+}
+
+fn overlap(one: &Area, other: &Area) -> bool {
+    one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3]
 }
 
 #[cfg(test)]

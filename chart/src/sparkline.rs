@@ -9,26 +9,26 @@ use crate::{
     axis::{Axis, real},
 };
 
-/// Its columns are three units wide.
+/// The number of columns, and the width of each in units of the view box.
 const COLUMNS: usize = 40;
 const COLUMN: f64 = 3.0;
-/// The height of the view box, and what a line takes at its upper and lower edge.
+/// The height of the view box, and the room for a line at its upper and lower edge.
 const HEIGHT: f64 = 24.0;
 const EDGE: f64 = 1.0;
 
 /// Path data of two lines in one view box, [`Sparkline::VIEW_BOX`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sparkline {
-    /// What was.
+    /// The measured past.
     pub history: String,
-    /// What is expected; it begins where the history ends.
+    /// The expected future, which begins where the history ends.
     pub ahead: String,
 }
 
 // === impl Sparkline ===
 
 impl Sparkline {
-    /// The attribute `viewBox` that its lines fit into.
+    /// The attribute `viewBox` that both lines fit into.
     pub const VIEW_BOX: &'static str = "0 0 120 24";
 
     /// The highest values of each of 40 columns, from zero; both lines have one scale. At most some 300 bytes each.
@@ -46,8 +46,10 @@ impl Sparkline {
                 ahead.insert(0, joint);
             }
         }
-        let values = history.iter().chain(&ahead).map(|(_, value)| *value);
-        let top = values.fold(f64::MIN_POSITIVE, f64::max);
+        let top = history
+            .iter()
+            .chain(&ahead)
+            .fold(f64::MIN_POSITIVE, |top, (_, value)| top.max(*value));
         Self {
             history: line(&history, top),
             ahead: line(&ahead, top),
@@ -58,9 +60,10 @@ impl Sparkline {
 /// The columns that have values, and the highest in each.
 fn peaks(points: &[Point], axis: Axis) -> Vec<(usize, f64)> {
     let mut peaks: Vec<(usize, f64)> = Vec::new();
-    let shown =
-        |point: &&Point| point.value.is_finite() && (0.0..=1.0).contains(&axis.position(point.at));
-    for point in points.iter().filter(shown) {
+    for point in points {
+        if !point.value.is_finite() || !(0.0..=1.0).contains(&axis.position(point.at)) {
+            continue;
+        }
         let column = axis.column(point.at);
         match peaks.last_mut() {
             Some((last, peak)) if *last == column => *peak = peak.max(point.value),

@@ -35,7 +35,7 @@ pub const STYLE: &str = "\
 .chart .window{fill:currentColor;fill-opacity:.2}.chart .bar{fill:currentColor}.chart .soft{fill-opacity:.22;stroke:currentColor;stroke-width:.8}\
 .chart .dot{fill:currentColor}";
 
-/// A picture in the making: what is drawn so far, and how it is framed.
+/// A picture in the making: the elements so far, and the frame.
 pub(crate) struct Sheet {
     pub(crate) title: String,
     pub(crate) description: String,
@@ -43,7 +43,7 @@ pub(crate) struct Sheet {
     pub(crate) attributes: String,
     pub(crate) width: f64,
     pub(crate) height: f64,
-    /// The elements between the frame's.
+    /// The elements within the frame.
     pub(crate) body: String,
 }
 
@@ -95,13 +95,13 @@ impl Sheet {
         sheet
     }
 
-    /// As a file that stands alone.
+    /// The picture as a file that stands alone.
     pub(crate) fn file(self) -> String {
         let style = format!("<style>{}</style>\n", plain_style());
         self.framed(&style)
     }
 
-    /// As a part of a page.
+    /// The picture as a part of a page.
     pub(crate) fn fragment(self) -> String {
         self.framed("")
     }
@@ -120,7 +120,7 @@ impl Sheet {
         )
     }
 
-    /// Adds what `write!` can.
+    /// Adds an element in a line of its own.
     pub(crate) fn add(&mut self, element: fmt::Arguments<'_>) {
         let _infallible = self.body.write_fmt(element);
         self.body.push('\n');
@@ -153,7 +153,7 @@ impl Sheet {
         ));
     }
 
-    /// Adds what the signs mean, in as many lines as are needed, and the margin below.
+    /// Adds the signs and their texts, in as many lines as are needed, and the margin below.
     pub(crate) fn legend(&mut self, signs: &[Sign<'_>]) {
         let (mut x, mut base) = (LEFT, self.height + LINE);
         for sign in signs {
@@ -175,7 +175,7 @@ impl Sheet {
     }
 }
 
-/// A class, if it is one.
+/// The attribute `class`; nothing if the class is empty.
 struct Classes<'a>(&'a str);
 
 // === impl Classes ===
@@ -227,7 +227,8 @@ impl Role {
     }
 }
 
-/// About how wide a text is, in pixels, by the classes of letters that fonts share; those that differ leave some room.
+/// The approximate width of a text in pixels, by classes of letters that fonts share; letters that differ between fonts
+/// leave some room.
 pub(crate) fn width(text: &str, size: f64) -> f64 {
     let ems = text.chars().map(|c| match c {
         'i' | 'j' | 'l' | '\'' | '|' | '.' | ',' | ':' | ';' | '!' => 0.27,
@@ -284,8 +285,8 @@ mod tests {
     use super::*;
 
     const GROUNDS: [&str; 3] = ["#ffffff", "#0d1117", "#000000"];
-    /// What people see who lack one of the three receptors of color, after Machado, Oliveira and Fernandes (2009): as a
-    /// linear map of linear red, green and blue. The first is what all others see.
+    /// The sight of people with all three receptors of color, and of those who lack one, after Machado, Oliveira and
+    /// Fernandes (2009): each a linear map of linear red, green and blue.
     const EYES: [[[f64; 3]; 3]; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [

@@ -82,7 +82,7 @@ mod tests {
         (0..).zip(values).map(point).collect()
     }
 
-    /// What a column shows: its first, lowest, highest and last value.
+    /// The first, lowest, highest and last value of a column.
     fn shown(points: &[Point], column: usize, wide: usize) -> Option<[f64; 4]> {
         let values = points.iter().filter(|point| at(point, wide) == column);
         let values: Vec<f64> = values.map(|point| point.value).collect();

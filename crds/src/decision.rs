@@ -21,7 +21,7 @@ pub struct EffectiveHorizontalPodAutoscalerStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_replicas: Option<i32>,
 
-    /// When the workload was last scaled.
+    /// Time at which the workload was last scaled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_scale_time: Option<Time>,
 
@@ -67,7 +67,7 @@ impl EffectiveHorizontalPodAutoscalerStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaChangeStatus {
-    /// When the change was seen.
+    /// Time at which the change was seen.
     pub time: Time,
 
     /// Number of replicas before.
@@ -84,15 +84,15 @@ pub struct ReplicaChangeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceReplicas {
-    /// By observed metrics.
+    /// Replicas proposed by observed metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<i32>,
 
-    /// By forecasts.
+    /// Replicas proposed by forecasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<i32>,
 
-    /// By open cron windows.
+    /// Replicas proposed by open cron windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron: Option<i32>,
 }
@@ -286,10 +286,10 @@ pub struct WindowStatus {
     /// Name of the cron.
     pub name: String,
 
-    /// Whether the window is open.
+    /// True while the window is open.
     pub active: bool,
 
-    /// When it next opens or closes; absent if it never does.
+    /// Time at which the window next opens or closes; absent if it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_transition: Option<Time>,
 }
@@ -328,7 +328,7 @@ pub struct RecommendationStatus {
     /// Recommended number of replicas.
     pub replicas: i32,
 
-    /// Whether the child HorizontalPodAutoscaler can have made the same recommendation; only for `observed`.
+    /// True if the child HorizontalPodAutoscaler can have made the same recommendation; only for `observed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirrored: Option<bool>,
 }

@@ -19,7 +19,7 @@ use crate::{Algorithm, EffectiveHorizontalPodAutoscalerStatus, Passthrough, twin
 const CRON_FORM: &str = "a cron expression has five fields (minute hour day-of-month month day-of-week), such as '0 9 * * 1-5', or is one of @yearly @monthly @weekly @daily @hourly";
 const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or close a window; write five fields such as '0 */6 * * *'";
 
-/// What an `EffectiveHorizontalPodAutoscaler` should do.
+/// Desired behavior of an `EffectiveHorizontalPodAutoscaler`.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "autoscaling.crane.io",
@@ -138,13 +138,12 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     #[schemars(extend("default" = "Auto"))]
     pub scale_strategy: Option<ScaleStrategy>,
 
-    /// How `Auto` scales. `Delegated`: through a HorizontalPodAutoscaler that this object owns,
-    /// which continues to scale when the controller is down; its minReplicas is what forecasts and crons ask for.
-    /// `Direct`: the controller writes the scale itself. `Metric`: through a HorizontalPodAutoscaler that reads
-    /// forecasts and crons as External metrics from `foretide adapter`, and applies its tolerance to them; not in a
-    /// FederatedHPA. Default `Delegated`; `Direct` where a HorizontalPodAutoscaler cannot be used on every version of
-    /// Kubernetes: with `minReplicas: 0` (except in a FederatedHPA), or, unless the mode is `Metric`, with crons and no
-    /// metrics.
+    /// Writer of the scale under `Auto`. `Delegated`: a HorizontalPodAutoscaler that this object owns, which continues
+    /// to scale when the controller is down; its minReplicas is what forecasts and crons ask for. `Direct`: the
+    /// controller itself. `Metric`: a HorizontalPodAutoscaler that this object owns, which reads forecasts and crons as
+    /// External metrics from `foretide adapter`, and applies its tolerance to them; not in a FederatedHPA. Default
+    /// `Delegated`; `Direct` where a HorizontalPodAutoscaler cannot be used on every version of Kubernetes: with
+    /// `minReplicas: 0` (except in a FederatedHPA), or, unless the mode is `Metric`, with crons and no metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 
@@ -175,7 +174,7 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     )]
     pub crons: Option<Vec<CronSpec>>,
 
-    /// How fast to scale, and how long to wait before scaling down, as in an autoscaling/v2 HorizontalPodAutoscaler.
+    /// Scaling policies and stabilization windows for both directions, as in an autoscaling/v2 HorizontalPodAutoscaler.
     /// A field that it does not have is reported as `InvalidSpec`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behavior: Option<Passthrough<HorizontalPodAutoscalerBehavior>>,
@@ -185,7 +184,7 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     pub prediction: Option<Prediction>,
 }
 
-/// Whether to scale the workload.
+/// Effect of the decisions on the workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum ScaleStrategy {
@@ -196,7 +195,7 @@ pub enum ScaleStrategy {
     Preview,
 }
 
-/// Who writes the scale under [`ScaleStrategy::Auto`].
+/// Writer of the scale under [`ScaleStrategy::Auto`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum Mode {
@@ -235,7 +234,7 @@ pub struct CronSpec {
     #[schemars(length(max = 64))]
     pub timezone: Option<String>,
 
-    /// When the window opens, as five cron fields: minute, hour, day of month, month, day of week. `?` means `*`.
+    /// Time at which the window opens, as five cron fields: minute, hour, day of month, month, day of week. `?` means `*`.
     /// Example: `0 9 * * 1-5`, weekdays at nine. If daylight saving skips the time, the window opens at the first
     /// instant after the gap; if it repeats the time, the window opens the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,7 +245,7 @@ pub struct CronSpec {
     )]
     pub start: Option<String>,
 
-    /// When the window closes, in the same format as `start`. It closes at the first `end` after each `start`, also on
+    /// Time at which the window closes, in the format of `start`. It closes at the first `end` after each `start`, also on
     /// a later day. Replicas are then kept for the scale-down stabilization window (300 s unless set in `behavior`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
@@ -263,7 +262,7 @@ pub struct CronSpec {
     pub target_replicas: Option<i32>,
 }
 
-/// How to scale ahead of the load.
+/// Settings of scaling ahead of the load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -279,7 +278,7 @@ pub struct Prediction {
         .message("predictionWindowSeconds must be between 60 and 604800 (one minute to seven days); 3600 is usual"))]
     pub prediction_window_seconds: Option<i32>,
 
-    /// How to forecast. Default `auto`.
+    /// Algorithm of the forecast, and its parameters. Default `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prediction_algorithm: Option<Algorithm>,
 

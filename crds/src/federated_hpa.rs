@@ -144,15 +144,15 @@ pub struct FederatedHPASpec {
         .message("autoscaleMultiClusterDelay must be between 0 and 3600 seconds; 60 is usual, 300 where nodes are added on demand"))]
     pub autoscale_multi_cluster_delay: Option<i32>,
 
-    /// Whether a cluster may have no replicas while other clusters serve. Default false.
+    /// Allows a cluster to have no replicas while other clusters serve. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling_to_zero: Option<bool>,
 
-    /// How `minReplicas`, `maxReplicas` and the replicas of forecasts are divided over clusters.
+    /// Division of `minReplicas`, `maxReplicas` and the replicas of forecasts over clusters.
     #[serde(rename = "federatedHPAAssignment", default)]
     pub federated_hpa_assignment: FederatedHPAAssignment,
 
-    /// What happens to the replicas of an unreachable cluster. `Retain`: they stay assigned to it. `Reassign`: they are
+    /// Treatment of the replicas of an unreachable cluster. `Retain`: they stay assigned to it. `Reassign`: they are
     /// assigned to other clusters after `tolerationSeconds`. Default `Retain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_policy: Option<FailurePolicy>,
@@ -176,13 +176,13 @@ pub struct FederatedHPASpec {
     )]
     pub cluster_tolerations: Option<Vec<Toleration>>,
 
-    /// Who creates the workload in the clusters. `Members`: it exists there already. `Hub`: the controller creates it
+    /// Creator of the workload in the clusters. `Members`: it exists there already. `Hub`: the controller creates it
     /// from the object in the hub cluster that `scaleTargetRef` names. Default `Members`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_source: Option<WorkloadSource>,
 
-    /// Which metrics are measured in each cluster, and which once for the fleet. Default: metrics of type `External`
-    /// once, the others in each cluster.
+    /// Scope of each metric: measured in each cluster, or once for the fleet. Default: metrics of type `External` once,
+    /// the others in each cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(
@@ -192,11 +192,12 @@ pub struct FederatedHPASpec {
     )]
     pub metric_scope: Option<Vec<MetricScope>>,
 
-    /// What happens to the HorizontalPodAutoscalers in the clusters when this object is deleted. Default `Delete`.
+    /// Treatment of the HorizontalPodAutoscalers in the clusters when this object is deleted. `Delete`: they are deleted,
+    /// and adopted ones are restored to their original spec. `Retain`: they are kept unchanged. Default `Delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
 
-    /// How replicas are moved between clusters.
+    /// Limits on moves of replicas between clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Rebalance>,
 }
@@ -267,7 +268,7 @@ pub struct FieldSelector {
     pub match_expressions: Option<Vec<LabelSelectorRequirement>>,
 }
 
-/// How replicas are divided over clusters.
+/// Division of replicas over clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -307,13 +308,13 @@ pub enum AssignmentType {
     /// Every cluster has the full bounds.
     #[default]
     Duplicated,
-    /// As few clusters as possible.
+    /// Replicas in as few clusters as possible.
     Aggregated,
-    /// By configured weights.
+    /// Replicas by configured weights.
     StaticWeighted,
-    /// By capacity or demand.
+    /// Replicas by capacity or demand.
     DynamicWeighted,
-    /// Highest priority first.
+    /// Replicas in the clusters of the highest priority first.
     Prioritized,
 }
 
@@ -356,7 +357,7 @@ pub struct TargetClusterAutoscalingPreference {
         .message("autoscalingMaxThreshold must be between 0 and 10000"))]
     pub autoscaling_max_threshold: Option<i32>,
 
-    /// Whether the clusters add nodes automatically; their capacity then counts as `maxReplicas`.
+    /// True if the clusters add nodes automatically; their capacity then counts as `maxReplicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elastic: Option<bool>,
 }
@@ -372,18 +373,18 @@ pub enum WeightBy {
     Demand,
 }
 
-/// What happens to the replicas of an unreachable cluster.
+/// Treatment of the replicas of an unreachable cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum FailurePolicy {
-    /// They stay assigned to it.
+    /// The replicas stay assigned to the cluster.
     #[default]
     Retain,
-    /// They are assigned to other clusters.
+    /// The replicas are assigned to other clusters.
     Reassign,
 }
 
-/// Who creates the workload in the clusters.
+/// Creator of the workload in the clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum WorkloadSource {
@@ -394,7 +395,7 @@ pub enum WorkloadSource {
     Hub,
 }
 
-/// Where one metric is measured.
+/// Scope in which one metric is measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricScope {
@@ -405,28 +406,28 @@ pub struct MetricScope {
     pub scope: Scope,
 }
 
-/// Where a metric is measured.
+/// Scope in which a metric is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Scope {
-    /// In each cluster, for its own pods.
+    /// Measurement in each cluster, for its own pods.
     #[default]
     Member,
-    /// Once, for all pods.
+    /// One measurement for all pods.
     Fleet,
 }
 
-/// What happens to the HorizontalPodAutoscalers in the clusters.
+/// Treatment of the HorizontalPodAutoscalers in the clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum DeletionPolicy {
-    /// They are deleted; adopted ones are restored to their original spec.
+    /// The HorizontalPodAutoscalers are deleted; adopted ones are restored to their original spec.
     #[default]
     Delete,
-    /// They are kept unchanged.
+    /// The HorizontalPodAutoscalers are kept unchanged.
     Retain,
 }
 
-/// How replicas are moved between clusters.
+/// Limits on moves of replicas between clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rebalance {

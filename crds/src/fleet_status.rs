@@ -73,11 +73,11 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
-    /// When replicas were last moved to or from the cluster.
+    /// Time at which replicas were last moved to or from the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transfer: Option<Time>,
 
-    /// When the cluster was last observed.
+    /// Time at which the cluster was last observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Time>,
 }

@@ -23,7 +23,6 @@ pub fn json_schema(definition: &CustomResourceDefinition) -> Value {
     let version = spec.versions.first();
     let schema = version.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
     let schema = serde_json::to_value(schema).unwrap_or_default();
-    let described = |pointer: &str| for_editors(schema.pointer(pointer).cloned());
     let api_version = version.map(|version| format!("{}/{}", spec.group, version.name));
     json!({
         "$schema": DRAFT,
@@ -34,7 +33,7 @@ pub fn json_schema(definition: &CustomResourceDefinition) -> Value {
             "apiVersion": { "const": api_version },
             "kind": { "const": names.kind },
             "metadata": { "type": "object" },
-            "spec": described("/properties/spec"),
+            "spec": for_editors(schema.pointer("/properties/spec").cloned()),
             // Written by the controller, so nobody types it.
             "status": { "type": "object" },
         },

@@ -61,29 +61,33 @@ fn collect(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<
         }
     }
     if let (Some(values), Some(items)) = (value.as_array(), items(schema)) {
-        let each = values.iter().enumerate();
-        each.for_each(|(i, value)| collect(&format!("{path}[{i}]"), items, value, found));
+        for (i, value) in values.iter().enumerate() {
+            collect(&format!("{path}[{i}]"), items, value, found);
+        }
     }
 }
 
 /// The fields of an object, and the one that was probably meant by another name.
 fn expected(schema: &JSONSchemaProps, unknown: &str) -> String {
-    let names = || schema.properties.iter().flat_map(|fields| fields.keys());
-    let listed: Vec<&str> = names().map(String::as_str).collect();
-    let near = names().max_by_key(|name| in_common(name, unknown));
-    let meant = near.filter(|name| 2 * in_common(name, unknown) >= name.len().max(unknown.len()));
-    let hint = meant.map(|name| format!(" (did you mean {name}?)"));
-    format!("{}{}", listed.join(", "), hint.unwrap_or_default())
+    let fields = schema.properties.iter().flat_map(|fields| fields.keys());
+    let names: Vec<&str> = fields.map(String::as_str).collect();
+    let hint = match names.iter().max_by_key(|name| in_common(name, unknown)) {
+        Some(near) if 2 * in_common(near, unknown) >= near.len().max(unknown.len()) => {
+            format!(" (did you mean {near}?)")
+        }
+        _ => String::new(),
+    };
+    format!("{}{hint}", names.join(", "))
 }
 
-/// How many bytes two names have in common at their beginnings and at their ends, in either case.
+/// Number of bytes that two names have in common at their beginnings and at their ends, in either case.
 fn in_common(one: &str, other: &str) -> usize {
-    let is_same = |(one, other): &(u8, u8)| one.eq_ignore_ascii_case(other);
-    let beginning = one.bytes().zip(other.bytes()).take_while(is_same);
-    let end = one
-        .bytes()
-        .rev()
-        .zip(other.bytes().rev())
-        .take_while(is_same);
-    beginning.count() + end.count()
+    alike(one.bytes(), other.bytes()) + alike(one.bytes().rev(), other.bytes().rev())
+}
+
+/// Number of bytes before the first that differs, in either case.
+fn alike(one: impl Iterator<Item = u8>, other: impl Iterator<Item = u8>) -> usize {
+    one.zip(other)
+        .take_while(|(one, other)| one.eq_ignore_ascii_case(other))
+        .count()
 }

@@ -24,7 +24,7 @@ use crate::{manifests::definition, twins};
 pub struct Violation {
     /// Path of the field, such as `spec.crons[0].start`.
     pub field: String,
-    /// What was expected there, and what to do.
+    /// Expectation that the value breaks, and what to do.
     pub message: String,
 }
 
@@ -52,11 +52,14 @@ impl Rules {
     #[must_use]
     pub fn of<K: CustomResourceExt>() -> Self {
         let mut versions = definition::<K>().spec.versions.into_iter();
-        let schema = versions.find_map(|version| version.schema?.open_api_v3_schema);
-        let mut schema = schema.unwrap_or_default();
+        let mut schema = versions
+            .find_map(|version| version.schema?.open_api_v3_schema)
+            .unwrap_or_default();
         // A definition leaves the metadata to the server, which has the same for every kind.
-        let properties = schema.properties.get_or_insert_default();
-        properties.insert("metadata".to_owned(), schema_of::<ObjectMeta>());
+        schema
+            .properties
+            .get_or_insert_default()
+            .insert("metadata".to_owned(), schema_of::<ObjectMeta>());
         Self { schema }
     }
 
@@ -82,51 +85,53 @@ impl Rules {
 
 /// The schema of a type of the API.
 pub(crate) fn schema_of<T: JsonSchema>() -> JSONSchemaProps {
-    let settings = SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
-    let schema = settings.into_generator().into_root_schema_for::<T>();
+    let schema = SchemaSettings::openapi3()
+        .with(|settings| settings.inline_subschemas = true)
+        .into_generator()
+        .into_root_schema_for::<T>();
     let schema = serde_json::to_value(schema).unwrap_or_default();
     serde_json::from_value(schema).unwrap_or_default()
 }
 
 /// Adds a name that is missing, and names that the server does not accept.
 fn names(object: &Value, found: &mut Vec<Violation>) {
-    let text = |field: &str| object.pointer(&format!("/metadata/{field}"))?.as_str();
-    let mut refuse = |field: &str, message: String| {
-        let field = format!("metadata.{field}");
-        found.push(Violation { field, message });
-    };
-    match text("name") {
-        Some(name) if name.len() > 253 || !name.split('.').all(is_label) => refuse(
-            "name",
-            format!(
-                "must be lowercase letters, digits, '-' and '.', with a letter or digit at both ends, at most 253 \
-                 characters, not {name:?}"
-            ),
-        ),
-        Some(_) => {}
+    let name = match object["metadata"]["name"].as_str() {
+        Some(name) if name.len() > 253 || !name.split('.').all(is_label) => Some(format!(
+            "must be lowercase letters, digits, '-' and '.', with a letter or digit at both ends, at most 253 \
+             characters, not {name:?}"
+        )),
+        Some(_) => None,
         // The API server makes a name of it.
-        None if text("generateName").is_some() => {}
-        None => refuse("name", "is required".to_owned()),
-    }
-    if let Some(namespace) = text("namespace")
+        None if object["metadata"]["generateName"].is_string() => None,
+        None => Some("is required".to_owned()),
+    };
+    found.extend(name.map(|message| Violation {
+        field: "metadata.name".to_owned(),
+        message,
+    }));
+    if let Some(namespace) = object["metadata"]["namespace"].as_str()
         && (namespace.len() > 63 || !is_label(namespace))
     {
-        refuse(
-            "namespace",
-            format!(
+        found.push(Violation {
+            field: "metadata.namespace".to_owned(),
+            message: format!(
                 "must be lowercase letters, digits and '-', with a letter or digit at both ends, at most 63 characters, \
                  not {namespace:?}"
             ),
-        );
+        });
     }
 }
 
-/// Whether a text is what RFC 1123 calls a label, of any length.
+/// Returns true if a text is a label of RFC 1123, of any length.
 fn is_label(text: &str) -> bool {
-    let edge = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.starts_with(|c| edge(&c))
-        && text.ends_with(|c| edge(&c))
-        && text.chars().all(|c| edge(&c) || c == '-')
+    text.starts_with(is_edge)
+        && text.ends_with(is_edge)
+        && text.chars().all(|c| is_edge(c) || c == '-')
+}
+
+/// Returns true if a label may begin and end with this letter.
+fn is_edge(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit()
 }
 
 impl fmt::Display for Violation {
@@ -190,15 +195,16 @@ fn validate(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec
         }
         Value::Array(values) => {
             if let Some(items) = items(schema) {
-                let each = values.iter().enumerate();
-                each.for_each(|(i, value)| validate(&format!("{path}[{i}]"), items, value, found));
+                for (i, value) in values.iter().enumerate() {
+                    validate(&format!("{path}[{i}]"), items, value, found);
+                }
             }
         }
         _ => {}
     }
 }
 
-/// What to say about `value` if it breaks `rule`.
+/// Violation of `rule` by `value`, if there is one.
 fn violation(path: &str, rule: &ValidationRule, value: &Value) -> Option<Violation> {
     // A rule without a twin, which the tests would find, is left to the server.
     if twins::holds(&rule.rule, value)? {
@@ -212,10 +218,10 @@ fn violation(path: &str, rule: &ValidationRule, value: &Value) -> Option<Violati
 /// The schema of the field `name`.
 pub(crate) fn property<'s>(schema: &'s JSONSchemaProps, name: &str) -> Option<&'s JSONSchemaProps> {
     let known = schema.properties.as_ref().and_then(|p| p.get(name));
-    known.or(match &schema.additional_properties {
-        Some(JSONSchemaPropsOrBool::Schema(values)) => Some(values),
-        _ => None,
-    })
+    match &schema.additional_properties {
+        Some(JSONSchemaPropsOrBool::Schema(values)) => known.or(Some(values)),
+        _ => known,
+    }
 }
 
 /// The schema of the items of a list.
@@ -271,8 +277,9 @@ fn shape(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Vi
                 .into_iter()
                 .for_each(refuse);
             if let Some(of) = items(schema) {
-                let each = values.iter().enumerate();
-                each.for_each(|(i, value)| shape(&format!("{path}[{i}]"), of, value, found));
+                for (i, value) in values.iter().enumerate() {
+                    shape(&format!("{path}[{i}]"), of, value, found);
+                }
             }
         }
         Value::Object(members) => {
@@ -329,7 +336,7 @@ fn too_much(most: Option<i64>, has: usize, of_what: &str) -> Option<String> {
     Some(format!("must have at most {most} {of_what}, has {has}"))
 }
 
-/// What the schema expects, if `value` is of another type.
+/// Type that the schema expects, if `value` is of another one.
 fn wrong_type(schema: &JSONSchemaProps, value: &Value) -> Option<&'static str> {
     // Such a schema has no `type`.
     if schema.x_kubernetes_int_or_string == Some(true) {
@@ -412,7 +419,7 @@ pub(crate) mod tests {
             assert!(message.contains(advice), "{object}: {message}");
         }
 
-        /// As [`Rules::check`]; both must find the same.
+        /// Findings of [`Rules::check`], which must be those of kube-cel.
         pub(crate) fn check(&self, object: &Value) -> Vec<Violation> {
             let mut object = object.clone();
             drop_nulls(&mut object);
@@ -574,7 +581,7 @@ pub(crate) mod tests {
         *place = serde_json::from_str(value).unwrap();
     }
 
-    /// Where `pointer` points, as the API server writes it.
+    /// Path of the field at `pointer`, as the API server writes it.
     pub(crate) fn field(pointer: &str) -> String {
         pointer
             .split('/')

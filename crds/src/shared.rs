@@ -17,7 +17,7 @@ pub(crate) fn leave_description_to_field(schema: &mut Schema) {
     schema.remove("description");
 }
 
-/// How to forecast: which algorithm, and its parameters.
+/// Algorithm of a forecast, and its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Algorithm {
@@ -28,7 +28,7 @@ pub struct Algorithm {
         .message("algorithmType must be one of auto, dsp, percentile, seasonalNaive; leave it out to use auto"))]
     pub algorithm_type: Option<AlgorithmType>,
 
-    /// Whether to add a margin measured on the recent past, so that the forecast reaches the quantile. By default,
+    /// Adds a margin measured on the recent past, so that the forecast reaches the quantile. By default,
     /// `dsp` and `percentile` are not calibrated and all others are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibrate: Option<bool>,
@@ -95,7 +95,7 @@ pub struct Dsp {
     #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
-    /// How much history to learn from, such as `14d` or `72h`; 1 h to 30 d. Two whole periods are
+    /// Length of the history to learn from, such as `14d` or `72h`; 1 h to 30 d. Two whole periods are
     /// needed: two days for a daily pattern, two weeks for a weekly one. Default `15d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
@@ -170,11 +170,11 @@ pub struct FftEstimator {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Percentile {
-    /// Whether to use one histogram over all series of the query instead of one per series. Default true.
+    /// Uses one histogram over all series of the query instead of one per series. Default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregated: Option<bool>,
 
-    /// How much history to learn from, such as `7d`; 1 h to 30 d. Default `7d`.
+    /// Length of the history to learn from, such as `7d`; 1 h to 30 d. Default `7d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(twins::IS_DURATION).message(HISTORY_LENGTH_FORM))]
@@ -236,7 +236,7 @@ pub struct Histogram {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_bucket_size: Option<String>,
 
-    /// How much wider each growing bucket is than the one before: `"1.05"` is 5 %.
+    /// Width of each growing bucket, as a multiple of that of the one before: `"1.05"` is 5 % wider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket_size_growth_ratio: Option<String>,
 }
@@ -269,8 +269,8 @@ pub struct SeasonalNaive {
         .message("cycles must be between 1 and 30; more history than 30 days is not kept"))]
     pub cycles: Option<i32>,
 
-    /// Whether to scale the past by the ratio of the last 15 minutes to the same minutes then, by at most a factor of
-    /// five up or down. Default false.
+    /// Scales the past by the ratio of the last 15 minutes to the same minutes then, by at most a factor of five up or
+    /// down. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level_ratio: Option<bool>,
 }

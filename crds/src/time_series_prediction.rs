@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Algorithm, ForecastStatus};
 
-/// What a `TimeSeriesPrediction` forecasts.
+/// Metrics and workload that a `TimeSeriesPrediction` forecasts.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "prediction.crane.io",
@@ -71,7 +71,7 @@ pub struct TimeSeriesPredictionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<ObjectReference>,
 
-    /// How far ahead to forecast, in seconds.
+    /// Length of the window to forecast, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prediction_window_seconds: Option<i32>,
 }
@@ -84,7 +84,7 @@ pub struct PredictionMetric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_identifier: Option<String>,
 
-    /// Which of the queries is used: `ResourceQuery`, `MetricQuery` or `ExpressionQuery`.
+    /// Query in use: `ResourceQuery`, `MetricQuery` or `ExpressionQuery`.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
 
@@ -100,7 +100,7 @@ pub struct PredictionMetric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expression_query: Option<ExpressionQuery>,
 
-    /// How to forecast.
+    /// Algorithm of the forecast, and its parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<Algorithm>,
 }
@@ -177,14 +177,14 @@ pub struct PredictionMetricStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<String>,
 
-    /// Whether the forecast can be used.
+    /// True if the forecast can be used.
     pub ready: bool,
 
     /// Reason why there is no forecast, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
-    /// Why there is no forecast and what to do, as a sentence.
+    /// Reason why there is no forecast and what to do, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
@@ -218,7 +218,7 @@ pub struct Label {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
-    /// Its value.
+    /// Value of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }

@@ -75,7 +75,7 @@ const UNITS: [(&str, u128); 5] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// A rule in CEL, and whether it holds for a value.
+/// A rule in CEL, and its test in Rust.
 type Twin = (&'static str, fn(&Value) -> bool);
 
 /// The twin of each rule above.
@@ -86,10 +86,9 @@ const TWINS: [Twin; 20] = [
         max < Some(1) || min <= max
     }),
     (TARGET, |target| {
-        let length = |field| text(target, field).chars().count();
-        (1..=63).contains(&length("kind"))
-            && (1..=253).contains(&length("name"))
-            && length("apiVersion") <= 317
+        (1..=63).contains(&length(target, "kind"))
+            && (1..=253).contains(&length(target, "name"))
+            && length(target, "apiVersion") <= 317
     }),
     (CRON_NAMES, |crons| are_distinct(crons, "name")),
     (START_AND_END, |cron| {
@@ -173,7 +172,7 @@ pub(crate) fn is_sample_interval() -> String {
     )
 }
 
-/// Whether a rule of our kinds holds for a value of the type that its schema has; `None` if the rule has no twin.
+/// Evaluates a rule of our kinds on a value of the type that its schema has; `None` if the rule has no twin.
 pub(crate) fn holds(rule: &str, value: &Value) -> Option<bool> {
     if let Some((_, twin)) = TWINS.iter().find(|(text, _)| *text == rule) {
         return Some(twin(value));
@@ -192,31 +191,32 @@ pub(crate) fn holds(rule: &str, value: &Value) -> Option<bool> {
 /// A rule such as `self >= 1 && self <= 30` or `double(self) > 0.0`.
 fn is_in_range(rule: &str, value: &Value) -> Option<bool> {
     let number = value.as_f64()?;
-    let mut bounds = rule.split(" && ").map(|bound| {
+    let mut holds = true;
+    // Every bound is read, also after one that does not hold, so that a rule of another form is never taken for a
+    // range.
+    for bound in rule.split(" && ") {
         let parts: Vec<_> = bound.split(' ').collect();
         let &["self" | "double(self)", operator, limit] = parts.as_slice() else {
             return None;
         };
         let limit: f64 = limit.parse().ok()?;
-        match operator {
-            ">" => Some(number > limit),
-            ">=" => Some(number >= limit),
-            "<" => Some(number < limit),
-            "<=" => Some(number <= limit),
-            _ => None,
-        }
-    });
-    // Every bound is read, also after one that does not hold, so that a rule of another form is never taken for a
-    // range.
-    bounds.try_fold(true, |all, holds| Some(all && holds?))
+        holds &= match operator {
+            ">" => number > limit,
+            ">=" => number >= limit,
+            "<" => number < limit,
+            "<=" => number <= limit,
+            _ => return None,
+        };
+    }
+    Some(holds)
 }
 
 /// A rule of [`seconds_between`] or [`is_sample_interval`].
 fn is_duration_in_range(rule: &str, value: &Value) -> Option<bool> {
     let divides_day = rule == is_sample_interval();
-    let mut ranges = [SAMPLE_INTERVAL, HISTORY_LENGTH].into_iter();
-    let range = ranges.find(|range| divides_day || rule == seconds_between(*range));
-    let [least, most] = range?;
+    let [least, most] = [SAMPLE_INTERVAL, HISTORY_LENGTH]
+        .into_iter()
+        .find(|range| divides_day || rule == seconds_between(*range))?;
     if !has_form(IS_DURATION, value) {
         return Some(true);
     }
@@ -241,7 +241,7 @@ fn seconds(text: &str) -> Option<u64> {
     u64::try_from(total / 1_000_000_000).ok()
 }
 
-/// Whether a text matches the pattern of a rule, which CEL has in quotes and with each backslash twice.
+/// Returns true if a text matches the pattern of a rule, which CEL has in quotes and with each backslash twice.
 fn has_form(rule: &str, value: &Value) -> bool {
     let after = rule.split_once("matches('").map_or("", |(_, after)| after);
     let pattern = after.split_once("')").map_or("", |(pattern, _)| pattern);
@@ -257,7 +257,7 @@ fn is_every(expression: &Value) -> bool {
         .is_some_and(|text| text.contains("@every"))
 }
 
-/// Whether the text in `field` is another one in every item of a list.
+/// Returns true if the text in `field` is another one in every item of a list.
 fn are_distinct(list: &Value, field: &str) -> bool {
     let mut seen = BTreeSet::new();
     items(list).all(|item| seen.insert(text(item, field)))
@@ -274,6 +274,10 @@ fn has(object: &Value, field: &str) -> bool {
 /// The text in `field`; empty if there is none.
 fn text<'v>(object: &'v Value, field: &str) -> &'v str {
     object[field].as_str().unwrap_or_default()
+}
+
+fn length(object: &Value, field: &str) -> usize {
+    text(object, field).chars().count()
 }
 
 fn integer(object: &Value, field: &str) -> Option<i64> {

@@ -13,7 +13,7 @@ use self::subjects::{
     DAY, demand, five_minutes, five_minutes_uncalibrated, forecasters, history, model,
 };
 
-/// How many series a large cluster has.
+/// The number of series of a large cluster.
 const MANY: usize = 10_000;
 
 /// An answer from nothing but a history.

@@ -1,4 +1,4 @@
-//! [`Algorithm`]: which forecaster to build, with its settings.
+//! [`Algorithm`]: the forecaster to build, with its settings.
 
 use crate::config::ConfigError;
 use crate::forecaster::Forecaster;

@@ -10,7 +10,8 @@
 /// Slopes and counts that differ by less than this, as a fraction, are taken as equal.
 const EQUAL: f64 = 1e-6;
 
-/// What a series would have had at each quantile level, by its own past: the mean of about ten days.
+/// The short minutes and the replicas that a series would have had at each quantile level in its own past: means of
+/// about ten days.
 ///
 /// ```
 /// use foretide_models::{TradeOff, TradeOffs};
@@ -23,16 +24,16 @@ const EQUAL: f64 = 1e-6;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct TradeOffs {
-    /// By quantile, ascending.
+    /// The levels by quantile, ascending.
     pub levels: Vec<TradeOff>,
     /// The replicas without a forecast: those of a plain HPA.
     pub alone: f64,
 }
 
-/// What one quantile level would have had.
+/// The short minutes and the replicas that a series would have had at one quantile level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TradeOff {
-    /// The level.
+    /// The quantile of the level.
     pub quantile: f64,
     /// The share of minutes with too few replicas, in `[0, 1]`.
     pub short: f64,
@@ -40,7 +41,7 @@ pub struct TradeOff {
     pub replicas: f64,
 }
 
-/// The price that keeps many series within one budget, and what they take at it.
+/// The price that keeps many series within one budget, with its cost and its short minutes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SharedPrice {
     /// The share of minutes that a replica must save to be worth asking for: see [`TradeOffs::at_price`].
@@ -146,12 +147,14 @@ impl TradeOffs {
     /// `price` is a share of minutes for each replica, as in [`SharedPrice::price`].
     #[must_use]
     pub fn at_price(&self, price: f64) -> Option<f64> {
-        let total = |level: &&TradeOff| level.short + price * level.replicas;
-        let best = self.levels.iter().min_by(|a, b| {
-            let by_total = total(a).total_cmp(&total(b));
-            by_total.then(a.replicas.total_cmp(&b.replicas))
-        });
-        best.map(|level| level.quantile)
+        self.levels
+            .iter()
+            .min_by(|a, b| {
+                a.total(price)
+                    .total_cmp(&b.total(price))
+                    .then(a.replicas.total_cmp(&b.replicas))
+            })
+            .map(|level| level.quantile)
     }
 
     /// The level with the fewest replicas; `None` if something is no number, or there is none.
@@ -170,28 +173,44 @@ impl TradeOffs {
         }))
     }
 
-    /// The edges of the lower hull from there on, in descending order of their slopes.
+    /// The edges of the lower hull from the cheapest level on, in descending order of their slopes.
     fn edges(&self, cheapest: TradeOff) -> impl Iterator<Item = Edge> + '_ {
         let mut at = cheapest;
         std::iter::from_fn(move || {
             let from = at;
-            let edge = |level: &TradeOff| Edge {
-                slope: (from.short - level.short) / (level.replicas - from.replicas),
-                replicas: level.replicas - from.replicas,
-                saved: from.short - level.short,
-            };
-            // Levels with the same replicas have no slope between them.
-            let better = |level: &&TradeOff| {
-                level.short < from.short && level.replicas > from.replicas * (1.0 + EQUAL)
-            };
-            let steepest = self.levels.iter().filter(better).max_by(|a, b| {
-                let (a, b) = (edge(a), edge(b));
-                let by_slope = a.slope.total_cmp(&b.slope);
-                by_slope.then(a.replicas.total_cmp(&b.replicas))
-            })?;
+            let steepest = self
+                .levels
+                .iter()
+                // Levels with the same replicas have no slope between them.
+                .filter(|level| {
+                    level.short < from.short && level.replicas > from.replicas * (1.0 + EQUAL)
+                })
+                .max_by(|a, b| {
+                    let (a, b) = (from.edge_to(a), from.edge_to(b));
+                    a.slope
+                        .total_cmp(&b.slope)
+                        .then(a.replicas.total_cmp(&b.replicas))
+                })?;
             at = *steepest;
-            Some(edge(steepest))
+            Some(from.edge_to(steepest))
         })
+    }
+}
+
+// === impl TradeOff ===
+
+impl TradeOff {
+    /// The short share and the price of the replicas.
+    fn total(&self, price: f64) -> f64 {
+        self.short + price * self.replicas
+    }
+
+    fn edge_to(&self, level: &Self) -> Edge {
+        Edge {
+            slope: (self.short - level.short) / (level.replicas - self.replicas),
+            replicas: level.replicas - self.replicas,
+            saved: self.short - level.short,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::seasonal::{Statistic, over_seasons};
 use crate::series::count;
 use crate::spectrum::Fourier;
 
-/// How one period is estimated from past periods.
+/// The estimate of one period from past periods.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Shape {
     /// The maximum of each phase.
@@ -58,13 +58,10 @@ impl Periods<'_> {
             level: known,
             ..*self
         };
-        // The growth was removed such that the last value stays, so here it is added from the end of the held-out
-        // period.
-        let offset = |i: usize| self.slope * (count(i + 1) - count(self.period));
         let actual: Vec<f64> = held_out
             .iter()
             .enumerate()
-            .map(|(i, v)| v + offset(i))
+            .map(|(i, v)| v + self.offset(i))
             .collect();
         let mut shapes: Vec<(Shape, Vec<f64>)> = Vec::new();
         let mut best: Option<(&Estimator, f64)> = None;
@@ -73,16 +70,26 @@ impl Periods<'_> {
             if !shapes.iter().any(|(shape, _)| *shape == estimator.shape) {
                 shapes.push((estimator.shape, known.shape(fourier, estimator.shape)?));
             }
-            let found = shapes.iter().find(|(shape, _)| *shape == estimator.shape);
-            let period = found.map_or(&[][..], |(_, values)| values).iter();
-            let raised = |(i, v): (usize, &f64)| (v + offset(i)) * (1.0 + estimator.margin);
-            let predicted = period.enumerate().map(raised);
+            let period = shapes
+                .iter()
+                .find(|(shape, _)| *shape == estimator.shape)
+                .map_or(&[][..], |(_, values)| values);
+            let predicted = period
+                .iter()
+                .enumerate()
+                .map(|(i, v)| (v + self.offset(i)) * (1.0 + estimator.margin));
             let error = amplified_error(&actual, predicted);
             if best.is_none_or(|(_, least)| error.total_cmp(&least).is_lt()) {
                 best = Some((estimator, error));
             }
         }
         Ok(best.map(|(estimator, _)| estimator))
+    }
+
+    /// The growth to add to slot `i` of the held-out period. It was removed such that the last value stays, so it counts
+    /// from the end of that period.
+    fn offset(&self, i: usize) -> f64 {
+        self.slope * (count(i + 1) - count(self.period))
     }
 
     /// One period estimated by a shape, at the level of the last value.
@@ -118,8 +125,10 @@ impl Periods<'_> {
 ///
 /// Transforms of other lengths cost four times as much, and a thirteenth period hardly changes the last one.
 fn transformable(periods: usize) -> usize {
-    let rest = |n| [2, 3, 5, 7, 11].into_iter().fold(n, divide_out);
-    (1..=periods).rev().find(|n| rest(*n) == 1).unwrap_or(1)
+    (1..=periods)
+        .rev()
+        .find(|n| [2, 3, 5, 7, 11].into_iter().fold(*n, divide_out) == 1)
+        .unwrap_or(1)
 }
 
 fn divide_out(mut n: usize, prime: usize) -> usize {

@@ -23,7 +23,7 @@ use crate::series::{MAX_SLOTS, slots};
 pub struct ConfigError {
     /// The path of the setting.
     pub field: String,
-    /// Its value.
+    /// The value of the setting.
     pub value: String,
     /// The accepted values.
     pub expected: &'static str,

@@ -63,7 +63,7 @@ pub(crate) struct RankedErrors {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u64);
 
-/// Which errors can be ranked.
+/// The steps that decide which errors can be ranked.
 #[derive(Debug, Clone, Copy)]
 struct Cutoff {
     /// The step that the forecast is made at.
@@ -81,7 +81,7 @@ struct Spacing {
 
 /// The sign bit of an `f32`.
 const SIGN: u32 = 1 << 31;
-/// How much smaller the exponents of an `f32` are than those of a [`Half`]: by 112, from a bias of 127 to one of 15.
+/// The difference between the exponents of an `f32` and those of a [`Half`]: 112, from a bias of 127 to one of 15.
 const EXPONENTS_APART: i32 = 112;
 /// The bits of a significand that a [`Half`] lacks.
 const DROPPED_BITS: u32 = 13;
@@ -270,10 +270,13 @@ impl RankedErrors {
             .ranks
             .last()
             .map_or(0.0, |rank| f64::from(rank.weight()));
-        let below = |rank: &Rank| f64::from(rank.weight()) < q * total;
-        let reached = self.ranks.get(self.ranks.partition_point(below));
-        let found = reached.or(self.ranks.last());
-        found.map_or(0.0, |rank| f64::from(rank.error()))
+        let reached = self
+            .ranks
+            .partition_point(|rank| f64::from(rank.weight()) < q * total);
+        match self.ranks.get(reached).or(self.ranks.last()) {
+            Some(rank) => f64::from(rank.error()),
+            None => 0.0,
+        }
     }
 
     /// Adds the errors around this time of day on each of the last days; returns the sum of their weights.
@@ -307,8 +310,9 @@ impl RankedErrors {
         every: usize,
     ) -> f32 {
         let reach = grid.minutes(RECENT);
-        let ages = (0..reach.min(known + 1)).step_by(every);
-        ages.map(|age| self.add(error_at(known - age), fade(age, reach, RECENT_FADES)))
+        (0..reach.min(known + 1))
+            .step_by(every)
+            .map(|age| self.add(error_at(known - age), fade(age, reach, RECENT_FADES)))
             .sum()
     }
 

@@ -56,7 +56,7 @@ const CONSTANT: f64 = 1e-9;
 pub struct Config {
     /// The grid of the history: at most an hour, an exact part of a day.
     pub sample_interval: SignedDuration,
-    /// How much history to use: at least 48 hours, to detect a day; 14 days for a week.
+    /// The length of the history to use: at least 48 hours, to detect a day; 14 days for a week.
     pub history_length: SignedDuration,
     /// The candidates of the backtest. Empty means [`Estimators::defaults`].
     pub estimators: Estimators,
@@ -179,18 +179,18 @@ impl Estimators {
     /// crane's defaults for `fft` estimators.
     #[must_use]
     pub fn defaults() -> Self {
-        let filters = [(3, 1.0), (50, 0.05)];
-        let fft = filters.into_iter().flat_map(|(items, amplitude)| {
-            [0.01, 0.10, 0.15, 0.20].map(|margin_fraction| Fft {
+        let mut fft = Vec::new();
+        for (items, amplitude) in [(3, 1.0), (50, 0.05)] {
+            fft.extend([0.01, 0.10, 0.15, 0.20].map(|margin_fraction| Fft {
                 margin_fraction,
                 low_amplitude_threshold: amplitude,
                 min_num_of_spectrum_items: items,
                 ..Fft::default()
-            })
-        });
+            }));
+        }
         Self {
             max_value: Vec::new(),
-            fft: fft.collect(),
+            fft,
         }
     }
 
@@ -296,11 +296,10 @@ impl Dsp {
         let whole = values.len() / period.slots * period.slots;
         let newest = values.get(values.len() - whole..).unwrap_or(values);
         let slope = period.growth / count(period.slots);
-        let back = |i: usize| slope * (count(whole - 1) - count(i));
         let level: Vec<f64> = newest
             .iter()
             .enumerate()
-            .map(|(i, v)| v + back(i))
+            .map(|(i, v)| v + slope * (count(whole - 1) - count(i)))
             .collect();
         let step = self.config.sample_interval;
         let periods = Periods {
@@ -313,13 +312,12 @@ impl Dsp {
             .best(fourier, &self.candidates)?
             .ok_or(ForecastError::NotFinite)?;
         let shape = periods.shape(fourier, best.shape)?;
-        let grown = |(i, v): (usize, &f64)| (v + slope * count(i + 1)) * (1.0 + best.margin);
         Ok(shape
             .iter()
             .cycle()
             .take(wanted)
             .enumerate()
-            .map(grown)
+            .map(|(i, v)| (v + slope * count(i + 1)) * (1.0 + best.margin))
             .collect())
     }
 }
@@ -337,7 +335,7 @@ impl Forecaster for Dsp {
         self.config.sample_interval
     }
 
-    /// As crane: half a day.
+    /// Half a day, as in crane.
     fn refit_interval(&self) -> SignedDuration {
         REFIT_INTERVAL
     }

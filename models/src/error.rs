@@ -1,9 +1,9 @@
-//! [`ForecastError`]: why a forecaster has no forecast, as data. The caller then scales without a forecast; it never
-//! reads an error as zero demand.
+//! [`ForecastError`]: the reason that a forecaster has no forecast, as data. The caller then scales without a forecast;
+//! it never reads an error as zero demand.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Why a forecaster returned no forecast.
+/// The reason that a forecaster returned no forecast.
 ///
 /// ```
 /// use foretide_models::{Algorithm, ForecastError, Series, dsp};
@@ -62,7 +62,7 @@ pub enum ForecastError {
     NotPeriodic {
         /// The lag with the highest autocorrelation, of any length.
         best_lag: SignedDuration,
-        /// Its autocorrelation, at most 1.
+        /// The autocorrelation at that lag, at most 1.
         correlation: f64,
     },
     /// The step of the series differs from the configured sample interval.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::error::ForecastError;
 use crate::series::{self, MAX_SLOTS, Sample};
 
-/// How long a forecast stays valid after the end of the measured history.
+/// The time for which a forecast stays valid after the end of the measured history.
 ///
 /// # Source
 /// crane repeats a forecast for up to the length of its history, so a metric that stopped days ago still scales.
@@ -113,11 +113,11 @@ pub struct Peak {
 /// That of the history. `raise <= hold`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DemandBounds {
-    /// What a replica that is asked for now can serve: the peak demand about when it becomes ready. A count that carries
-    /// less is raised.
+    /// The demand that a replica that is asked for now can serve: the peak about when it becomes ready. A count that
+    /// carries less is raised.
     pub raise: f64,
-    /// What a replica that is removed now may be missed for: the peak demand until one that is asked for later could
-    /// replace it. A count that carries more is lowered.
+    /// The demand that a replica that is removed now may be missed for: the peak until one that is asked for later
+    /// could replace it. A count that carries more is lowered.
     pub hold: f64,
 }
 
@@ -145,7 +145,7 @@ pub struct Quality {
 // === impl DemandBounds ===
 
 impl DemandBounds {
-    /// The same value for both.
+    /// Bounds of the same value.
     ///
     /// ```
     /// use foretide_models::DemandBounds;
@@ -177,8 +177,8 @@ impl DemandBounds {
         carried.map_or(self.hold, |carried| carried.max(self.raise).min(self.hold))
     }
 
-    /// How many replicas are asked for, before rounding up, each of which carries `target`; `None` while `held` replicas
-    /// stay.
+    /// The number of replicas to ask for, before rounding up, each of which carries `target`; `None` while `held`
+    /// replicas stay.
     ///
     /// # Formula
     /// `need = clamp(held * target, raise, hold)`. The count stays while `need / (held * target) - 1` is within -0.05 and
@@ -242,12 +242,12 @@ pub enum Note {
     Steady,
     /// Holes were filled in.
     GapsFilled {
-        /// How many slots.
+        /// The number of slots.
         slots: usize,
     },
     /// Outliers were treated as missing.
     SpikesRejected {
-        /// How many slots.
+        /// The number of slots.
         slots: usize,
     },
     /// History before a hole of more than a day was not used.
@@ -266,7 +266,7 @@ pub enum Note {
     NumericalFallback,
     /// Fewer cycles than configured were available.
     FewerCycles {
-        /// How many were used.
+        /// The number of cycles in use.
         used: usize,
     },
     /// Too few outcomes are known to measure a margin; nothing was added to the forecast.
@@ -509,7 +509,7 @@ impl Forecast {
         (from <= self.valid_until).then(|| self.highest(from, window))?
     }
 
-    /// The same at any time: also after the expiry, for a look ahead by which nothing is scaled.
+    /// The [`peak`](Self::peak) at any time: also after the expiry, for a look ahead by which nothing is scaled.
     ///
     /// ```
     /// use foretide_models::Forecast;
@@ -558,7 +558,7 @@ impl Forecast {
 
     /// The expected values as samples.
     ///
-    /// For what reads samples, such as a chart beside the history.
+    /// An input for readers of samples, such as a chart beside the history.
     pub fn points(&self) -> impl Iterator<Item = Sample> + '_ {
         self.samples().map(|p| Sample {
             at: p.at,
@@ -567,7 +567,7 @@ impl Forecast {
     }
 }
 
-/// Whether every value may be part of a forecast.
+/// Checks that every value may be part of a forecast.
 ///
 /// # Errors
 /// [`ForecastError::NotFinite`] at the first one that is negative, infinite or NaN.

@@ -15,11 +15,11 @@ use crate::series::{MAX_SLOTS, Series, slots};
 /// crane queries one hour more than configured, too.
 const SLACK: SignedDuration = SignedDuration::from_hours(1);
 
-/// How often the forecast of most forecasters is renewed: well within
+/// The interval at which the forecast of most forecasters is renewed: well within
 /// [`FORECAST_VALIDITY`](crate::FORECAST_VALIDITY).
 pub const REFRESH_PERIOD: SignedDuration = SignedDuration::from_mins(4);
 
-/// How far apart the backcasts of a forecaster with cheap forecasts are.
+/// The interval of the backcasts of a forecaster with cheap forecasts.
 const REFIT_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
 
 /// Predicts a series from its history.
@@ -51,9 +51,9 @@ pub trait Forecaster: fmt::Debug + Send {
     /// The algorithm's name, as the API spells it.
     fn name(&self) -> &'static str;
 
-    /// How much history to fetch, including slack for late samples.
+    /// The length of the history to fetch, including slack for late samples.
     ///
-    /// A longer history is accepted; what is older may not be read.
+    /// A longer history is accepted; its older part may not be read.
     fn history_length(&self) -> SignedDuration;
 
     /// The step the history must have.
@@ -61,7 +61,7 @@ pub trait Forecaster: fmt::Debug + Send {
     /// A history with another step is [`ForecastError::StepMismatch`].
     fn sample_interval(&self) -> SignedDuration;
 
-    /// How often to ask for a new forecast.
+    /// The interval at which to ask for a new forecast.
     ///
     /// By default every four minutes, so that a forecast is renewed twice before it expires; or with every sample, if
     /// these are further apart.
@@ -69,12 +69,12 @@ pub trait Forecaster: fmt::Debug + Send {
         self.sample_interval().max(REFRESH_PERIOD)
     }
 
-    /// For how long a forecast is as good as a new one; backcasts are made at this interval.
+    /// The time for which a forecast is as good as a new one; backcasts are made at this interval.
     fn refit_interval(&self) -> SignedDuration {
         REFIT_INTERVAL
     }
 
-    /// Changes the price at which it buys replicas, if it was configured with one.
+    /// Changes the price at which the forecaster buys replicas, if it was configured with one.
     ///
     /// `price` is the share of minutes that another replica must save: see [`SharedPrice`](crate::SharedPrice). By
     /// default it is ignored.
@@ -82,14 +82,14 @@ pub trait Forecaster: fmt::Debug + Send {
         let _ = price;
     }
 
-    /// What each quantile would have had for this series so far, if the forecaster measures it.
+    /// The short minutes and the replicas of each quantile for this series so far, if the forecaster measures them.
     ///
     /// By default nothing is measured. See [`TradeOffs::at_price`].
     fn trade_offs(&self) -> Option<TradeOffs> {
         None
     }
 
-    /// Bytes of memory that it keeps from one forecast to the next.
+    /// Bytes of memory that the forecaster keeps from one forecast to the next.
     ///
     /// By default, that of a forecaster that keeps next to nothing.
     fn bytes(&self) -> usize {

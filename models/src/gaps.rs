@@ -40,16 +40,16 @@ pub(crate) const OUTLIER_RUNS: usize = 3;
 /// it.
 const USUAL: f64 = 0.95;
 
-/// What a forecaster requires of a history.
+/// The requirements of a forecaster for a history.
 ///
 /// # Units
 /// `step` is the distance between two samples; the others are spans of history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HistoryRequirements {
     pub(crate) step: SignedDuration,
-    /// The least history it can work with.
+    /// The least history that the forecaster can work with.
     pub(crate) least: SignedDuration,
-    /// The most history it uses.
+    /// The most history that the forecaster uses.
     pub(crate) most: SignedDuration,
 }
 
@@ -57,12 +57,12 @@ pub(crate) struct HistoryRequirements {
 /// more holes than allowed.
 #[derive(Debug, Clone)]
 pub(crate) struct PreparedHistory {
-    /// Oldest first; the last one lies just before `end`. NaN is missing.
+    /// The values, oldest first; the last one lies just before `end`. NaN is missing.
     pub(crate) values: Vec<f64>,
     pub(crate) step: SignedDuration,
     /// The highest usable value; positive.
     pub(crate) highest: f64,
-    /// Where the grid ends and the forecast begins.
+    /// The instant at which the grid ends and the forecast begins.
     pub(crate) end: Timestamp,
     pub(crate) valid_until: Timestamp,
     pub(crate) notes: Vec<Note>,
@@ -195,7 +195,7 @@ fn rank(last: usize, q: f64) -> usize {
     ((count(last) * q).round() as usize).min(last)
 }
 
-/// How many values are missing.
+/// The number of missing values.
 fn missing(values: &[f64]) -> usize {
     values.iter().filter(|value| value.is_nan()).count()
 }
@@ -215,7 +215,7 @@ fn holes(values: &[f64]) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
-/// Makes outliers missing; returns how many.
+/// Makes outliers missing; returns their number.
 fn reject_outliers(values: &mut [f64]) -> usize {
     let runs = outlier_runs(values, 0.0);
     for run in &runs {
@@ -250,39 +250,43 @@ pub fn outlier_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>
     if !may_have_outliers(values) {
         return Vec::new();
     }
-    let positive = values.iter().copied().filter(|value| *value > 0.0);
-    let mut positive: Vec<f64> = positive.collect();
+    let mut positive: Vec<f64> = values
+        .iter()
+        .copied()
+        .filter(|value| *value > 0.0)
+        .collect();
     let Some(usual) = quantile_in_place(&mut positive, USUAL) else {
         return Vec::new();
     };
     // Divided, because a hundred times the usual value may be infinite. A missing value is none: comparisons with NaN
     // are false.
     let is_outlier = |value: &f64| *value / OUTLIER_RATIO > usual && *value / 2.0 > believed;
-    let mut at = 0;
-    let runs = values
-        .chunk_by(|a, b| is_outlier(a) == is_outlier(b))
-        .map(|run| {
-            at += run.len();
-            (run, at - run.len()..at)
-        });
-    let short =
-        runs.filter(|(run, _)| run.len() <= OUTLIER_RUN && run.first().is_some_and(is_outlier));
-    let highest = |run: &[f64]| run.iter().copied().fold(0.0, f64::max);
-    let short: Vec<_> = short.map(|(run, at)| (highest(run), at)).collect();
-    let recurs = |height: f64| {
-        let alike = |(other, at): &&(f64, std::ops::Range<usize>)| {
-            at.len() > 1 && (0.5..=2.0).contains(&(other / height))
-        };
-        short.iter().filter(alike).count() > OUTLIER_RUNS
-    };
-    let rejected = short
+    let mut end = 0;
+    let mut short = Vec::new();
+    for run in values.chunk_by(|a, b| is_outlier(a) == is_outlier(b)) {
+        end += run.len();
+        if run.len() <= OUTLIER_RUN && run.first().is_some_and(is_outlier) {
+            let highest = run.iter().copied().fold(0.0, f64::max);
+            short.push((highest, end - run.len()..end));
+        }
+    }
+    short
         .iter()
-        .filter(|(height, at)| at.len() == 1 || !recurs(*height));
-    rejected.map(|(_, at)| at.clone()).collect()
+        .filter(|(height, at)| at.len() == 1 || !recurs(*height, &short))
+        .map(|(_, at)| at.clone())
+        .collect()
 }
 
-/// Whether less than a tenth of the positive values exceeds a hundredth of the highest. If not, the 95th percentile is
-/// too high for any outlier, and is not computed.
+/// Returns true if more than [`OUTLIER_RUNS`] runs of several samples have about this height.
+fn recurs(height: f64, runs: &[(f64, std::ops::Range<usize>)]) -> bool {
+    runs.iter()
+        .filter(|(other, at)| at.len() > 1 && (0.5..=2.0).contains(&(other / height)))
+        .count()
+        > OUTLIER_RUNS
+}
+
+/// Returns true if less than a tenth of the positive values exceeds a hundredth of the highest. If not, the 95th
+/// percentile is too high for any outlier, and is not computed.
 fn may_have_outliers(values: &[f64]) -> bool {
     let highest = values
         .iter()

@@ -27,7 +27,7 @@ impl Grid {
         Self { seconds }
     }
 
-    /// How many steps these minutes are: rounded, at least one.
+    /// The number of steps in these minutes: rounded, at least one.
     pub(crate) fn minutes(self, minutes: i64) -> usize {
         let steps = minutes
             .saturating_mul(60)
@@ -36,7 +36,7 @@ impl Grid {
         usize::try_from(steps.max(1)).unwrap_or(usize::MAX)
     }
 
-    /// How many steps a day has.
+    /// The number of steps in a day.
     pub(crate) fn day(self) -> usize {
         self.minutes(DAY_MINUTES)
     }

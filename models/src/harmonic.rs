@@ -11,16 +11,16 @@ use crate::error::ForecastError;
 use crate::series::count;
 use crate::spectrum::Fourier;
 
-/// Which components are kept.
+/// The choice of the components that are kept.
 ///
 /// A component of frequency `f` and amplitude `a` (half that of its sine) is dropped if it is faster than
 /// `high_frequency` and `a` is below the cut. The cut is the `max_items`-th largest amplitude, raised to
 /// `low_amplitude` percent of the mean if that is more, then lowered to the `min_items`-th largest if that is less.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Filter {
-    /// In percent of the mean of the series, so that the unit of the series does not matter.
+    /// An amplitude in percent of the mean of the series, so that the unit of the series does not matter.
     pub(crate) low_amplitude: f64,
-    /// In hertz.
+    /// A frequency in hertz.
     pub(crate) high_frequency: f64,
     pub(crate) min_items: usize,
     pub(crate) max_items: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Filter {
 pub(crate) struct Components {
     bins: Vec<Complex<f64>>,
     len: usize,
-    /// In hertz, of bin 1; bin `k` has `k` times that.
+    /// The frequency of bin 1, in hertz; bin `k` has `k` times that.
     lowest_frequency: f64,
     mean: f64,
 }
@@ -70,15 +70,13 @@ impl Components {
         period: usize,
     ) -> Result<Vec<f64>, ForecastError> {
         let cut = self.cut(filter);
-        let keep = |(k, bin): (usize, &Complex<f64>)| {
+        let mut kept = self.bins.clone();
+        for (k, bin) in kept.iter_mut().enumerate() {
             let fast = count(k) * self.lowest_frequency > filter.high_frequency;
             if fast && self.amplitude(bin) < cut {
-                Complex::ZERO
-            } else {
-                *bin
+                *bin = Complex::ZERO;
             }
-        };
-        let kept = self.bins.iter().enumerate().map(keep).collect();
+        }
         let mut values = fourier.inverse(kept, self.len)?;
         values.drain(..self.len.saturating_sub(period));
         Ok(values)
@@ -91,28 +89,37 @@ impl Components {
     fn cut(&self, filter: &Filter) -> f64 {
         // Without the mean and without the highest frequency, which has no sine.
         let inner = (self.len / 2).saturating_sub(1);
-        let bins = self.bins.iter().skip(1).take(inner);
-        let mut amplitudes: Vec<f64> = bins.map(|bin| self.amplitude(bin)).collect();
-        let mut largest = |nth: usize| match nth.checked_sub(1) {
-            // `min_items` of 0: no component is kept for being among the strongest.
-            None => f64::INFINITY,
-            // There are fewer components, so all are among the strongest.
-            Some(i) if i >= amplitudes.len() => 0.0,
-            Some(i) => {
-                *amplitudes
-                    .select_nth_unstable_by(i, |a, b| b.total_cmp(a))
-                    .1
-            }
-        };
+        let mut amplitudes: Vec<f64> = self
+            .bins
+            .iter()
+            .skip(1)
+            .take(inner)
+            .map(|bin| self.amplitude(bin))
+            .collect();
         let low = filter.low_amplitude / 100.0 * self.mean.abs();
-        largest(filter.max_items)
+        nth_largest(&mut amplitudes, filter.max_items)
             .max(low)
-            .min(largest(filter.min_items))
+            .min(nth_largest(&mut amplitudes, filter.min_items))
     }
 
     /// Half the amplitude of the sine that a bin stands for, as crane counts it.
     fn amplitude(&self, bin: &Complex<f64>) -> f64 {
         bin.norm() / count(self.len)
+    }
+}
+
+/// The `nth` largest of the amplitudes, which are reordered.
+fn nth_largest(amplitudes: &mut [f64], nth: usize) -> f64 {
+    match nth.checked_sub(1) {
+        // `min_items` of 0: no component is kept for being among the strongest.
+        None => f64::INFINITY,
+        // There are fewer components, so all are among the strongest.
+        Some(i) if i >= amplitudes.len() => 0.0,
+        Some(i) => {
+            *amplitudes
+                .select_nth_unstable_by(i, |a, b| b.total_cmp(a))
+                .1
+        }
     }
 }
 

@@ -41,7 +41,7 @@ const MAX_BUCKETS: f64 = 100_000.0;
 pub struct Config {
     /// The grid of the history.
     pub sample_interval: SignedDuration,
-    /// How much history to use: at least two hours.
+    /// The length of the history to use: at least two hours.
     pub history_length: SignedDuration,
     /// The percentile as a fraction: above 0, at most 1.
     pub percentile: f64,
@@ -212,11 +212,11 @@ impl Percentile {
                 *bucket += weight * (-count(age) * half_lives).exp2();
             }
         }
-        let negligible = |weight: &&mut f64| **weight < epsilon;
-        weights
-            .iter_mut()
-            .filter(negligible)
-            .for_each(|weight| *weight = 0.0);
+        for weight in &mut weights {
+            if *weight < epsilon {
+                *weight = 0.0;
+            }
+        }
         let enough = self.config.percentile * weights.iter().sum::<f64>();
         let mut below = 0.0;
         let reached = weights.iter().position(|weight| {
@@ -308,22 +308,12 @@ impl Buckets {
     /// [`ConfigError`] naming the first field that is out of range, and `maxValue` if it makes too few or too many
     /// buckets.
     fn check(self) -> Result<(), ConfigError> {
-        let positive = |field: &str, value: f64| {
-            let fine = value.is_finite() && value > 0.0;
-            let field = format!("percentile.histogram.{field}");
-            let expected = "a finite number above 0";
-            if fine {
-                Ok(())
-            } else {
-                Err(ConfigError::new(field, value, expected))
-            }
-        };
         let (max_value, width) = match self {
             Self::Linear {
                 max_value,
                 bucket_size,
             } => {
-                positive("bucketSize", bucket_size)?;
+                require_positive("bucketSize", bucket_size)?;
                 (max_value, bucket_size)
             }
             Self::Exponential {
@@ -331,7 +321,7 @@ impl Buckets {
                 first_bucket_size,
                 growth_ratio,
             } => {
-                positive("firstBucketSize", first_bucket_size)?;
+                require_positive("firstBucketSize", first_bucket_size)?;
                 if !(growth_ratio.is_finite() && growth_ratio > 1.0) {
                     let field = "percentile.histogram.bucketSizeGrowthRatio";
                     return Err(ConfigError::new(
@@ -343,7 +333,7 @@ impl Buckets {
                 (max_value, first_bucket_size)
             }
         };
-        positive("maxValue", max_value)?;
+        require_positive("maxValue", max_value)?;
         let field = "percentile.histogram.maxValue";
         let buckets = self.position(max_value);
         if max_value < width || buckets.is_nan() || buckets >= MAX_BUCKETS {
@@ -378,18 +368,18 @@ impl Buckets {
         self.position(value).clamp(0.0, MAX_BUCKETS) as usize
     }
 
-    /// How many buckets there are.
+    /// The number of buckets.
     fn len(self) -> usize {
         let (Self::Linear { max_value, .. } | Self::Exponential { max_value, .. }) = self;
         self.index_of(max_value) + 1
     }
 
-    /// The bucket that a value counts in: values beyond the last one count there.
+    /// The bucket that a value counts in: the last one for values beyond it.
     fn index(self, value: f64) -> usize {
         self.index_of(value).min(self.len() - 1)
     }
 
-    /// Where bucket `index` ends.
+    /// The end of bucket `index`.
     fn end(self, index: usize) -> f64 {
         let n = count(index + 1);
         match self {
@@ -401,6 +391,16 @@ impl Buckets {
             } => first * (ratio.powf(n) - 1.0) / (ratio - 1.0),
         }
     }
+}
+
+/// # Errors
+/// [`ConfigError`] naming the field if the value is not above 0 and finite.
+fn require_positive(field: &str, value: f64) -> Result<(), ConfigError> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(());
+    }
+    let field = format!("percentile.histogram.{field}");
+    Err(ConfigError::new(field, value, "a finite number above 0"))
 }
 
 #[cfg(test)]

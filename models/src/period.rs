@@ -1,4 +1,4 @@
-//! Detects whether a series repeats daily or weekly. Both lags are tested directly, on five-minute means, so that a
+//! Detects a daily or weekly period of a series. Both lags are tested directly, on five-minute means, so that a
 //! strong shorter rhythm within the day does not hide them.
 //!
 //! ```text
@@ -26,7 +26,7 @@ pub(crate) const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// with crane, those with a visible day or week have 0.63 to 0.99; the one without has 0.32.
 const MIN_CORRELATION: f64 = 0.4;
 
-/// How far the autocorrelation must fall on both sides of a lag. A slow drift correlates at every lag.
+/// The least fall of the autocorrelation on both sides of a lag. A slow drift correlates at every lag.
 const MIN_PROMINENCE: f64 = 0.1;
 
 /// A week is preferred to a day if its unexplained variance is less than this part of a day's.
@@ -40,7 +40,7 @@ const BLOCK: SignedDuration = SignedDuration::from_mins(5);
 /// A repeating lag.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Period {
-    /// Its length in slots of the series.
+    /// The length in slots of the series.
     pub(crate) slots: usize,
     pub(crate) length: SignedDuration,
     /// The growth from one period to the next, shared by three quarters of all pairs a period apart; often zero.
@@ -170,20 +170,23 @@ impl Candidate {
         }))
     }
 
-    /// Whether the evidence is enough: see [`detect`].
+    /// Returns true if the evidence is enough: see [`detect`].
     fn is_period(&self) -> bool {
-        let (half, at) = (self.blocks / 2, self.at(self.blocks));
-        let fall = |lags: RangeInclusive<usize>| {
-            lags.map(|lag| at - self.at(lag))
-                .fold(f64::NEG_INFINITY, f64::max)
-        };
+        let half = self.blocks / 2;
         self.significant
-            && at >= MIN_CORRELATION
-            && fall(half..=self.blocks) >= MIN_PROMINENCE
-            && fall(self.blocks..=self.blocks + half) >= MIN_PROMINENCE
+            && self.at(self.blocks) >= MIN_CORRELATION
+            && self.fall(half..=self.blocks) >= MIN_PROMINENCE
+            && self.fall(self.blocks..=self.blocks + half) >= MIN_PROMINENCE
     }
 
-    /// Whether this period explains so much more of the variance than a shorter one that it is worth its longer
+    /// The largest fall of the autocorrelation from that of the period to one of these lags.
+    fn fall(&self, lags: RangeInclusive<usize>) -> f64 {
+        let at = self.at(self.blocks);
+        lags.map(|lag| at - self.at(lag))
+            .fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// Returns true if this period explains so much more of the variance than a shorter one that it is worth its longer
     /// history.
     fn beats_lag(&self, shorter: usize) -> bool {
         1.0 - self.at(self.blocks) < WEEK_GAIN * (1.0 - self.at(shorter))
@@ -209,7 +212,7 @@ impl Candidate {
         }
     }
 
-    // Circular: the lags repeat after the length of the series.
+    /// The autocorrelation at a lag. Circular: the lags repeat after the length of the series.
     fn at(&self, lag: usize) -> f64 {
         self.lags
             .get(lag % self.lags.len().max(1))
@@ -218,32 +221,34 @@ impl Candidate {
     }
 }
 
-/// Whether one of the harmonics of `periods` cycles rises above white noise of the same variance.
+/// Returns true if one of the harmonics of `periods` cycles rises above white noise of the same variance.
 fn stands_out(bins: &[Complex<f64>], n: usize, periods: usize) -> bool {
-    let power = |bin: &Complex<f64>| bin.norm_sqr();
     // Twice: a bin of a real series stands for two of the full spectrum.
-    let energy: f64 = bins.iter().skip(1).map(power).sum::<f64>() * 2.0;
+    let energy: f64 = bins.iter().skip(1).map(Complex::norm_sqr).sum::<f64>() * 2.0;
     let variance = energy / count(n) / count(n);
     // The series has `periods` cycles, so the harmonics of one cycle are every `periods`-th bin.
     let strongest = bins
         .iter()
         .step_by(periods)
         .skip(1)
-        .map(power)
+        .map(Complex::norm_sqr)
         .fold(0.0, f64::max);
     variance > 0.0 && strongest > noise_power(n) * variance
 }
 
 /// Each period minus its own mean, so that a change of the level does not hide the period.
 fn centred(values: &[f64], period: usize) -> Vec<f64> {
-    let centre = |chunk: &[f64]| {
+    let mut centred = values.to_vec();
+    for chunk in centred.chunks_mut(period.max(1)) {
         let mean = chunk.iter().sum::<f64>() / count(chunk.len());
-        chunk.iter().map(|value| value - mean).collect::<Vec<f64>>()
-    };
-    values.chunks(period.max(1)).flat_map(centre).collect()
+        for value in chunk {
+            *value -= mean;
+        }
+    }
+    centred
 }
 
-/// Whether only rounding errors are left after the growth was removed: a straight line has no period.
+/// Returns true if only rounding errors are left after the growth was removed: a straight line has no period.
 fn is_rounding(values: &[f64], level: &[f64]) -> bool {
     let mean = level.iter().sum::<f64>() / count(level.len().max(1));
     let left = level
@@ -260,8 +265,9 @@ fn growth(values: &[f64], period: usize) -> f64 {
     if values.len() < 3 * period {
         return 0.0;
     }
-    let later = values.iter().skip(period);
-    let mut steps: Vec<f64> = later
+    let mut steps: Vec<f64> = values
+        .iter()
+        .skip(period)
         .zip(values)
         .map(|(late, early)| late - early)
         .collect();

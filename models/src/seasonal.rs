@@ -80,7 +80,7 @@ pub struct Config {
     pub cycles: usize,
     /// The statistic over these seasons.
     pub statistic: Statistic,
-    /// Whether to scale by the level of the last 15 minutes over that of the same 15 minutes of the season.
+    /// Scales by the level of the last 15 minutes over that of the same 15 minutes of the season.
     pub level_ratio: bool,
     /// The margin to add, as a part of the forecast.
     pub margin_fraction: f64,
@@ -180,8 +180,9 @@ impl SeasonalNaive {
         if !self.config.level_ratio {
             return 1.0;
         }
-        let span = slots(RATIO_SPAN, self.config.sample_interval);
-        let span = span.unwrap_or(0).clamp(1, season);
+        let span = slots(RATIO_SPAN, self.config.sample_interval)
+            .unwrap_or(0)
+            .clamp(1, season);
         let earlier = values.len().saturating_sub(season);
         let before = values.get(..earlier).unwrap_or_default();
         let cycles = cycles.min(before.len() / season);

@@ -14,9 +14,9 @@ pub const MAX_SLOTS: usize = 1 << 20;
 /// Those of the query, such as cores or requests per second; all samples of a series have the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// When it was measured.
+    /// The instant of the measurement.
     pub at: Timestamp,
-    /// What was measured. Not finite or negative means missing.
+    /// The measured value. Not finite or negative means missing.
     pub value: f64,
 }
 
@@ -60,7 +60,7 @@ pub struct Series {
     start: Timestamp,
     step: SignedDuration,
     values: Vec<f64>,
-    /// At most as long as `values`: slots beyond its end are not raw.
+    /// The raw slots, as a list at most as long as `values`: slots beyond its end are not raw.
     raw: Vec<bool>,
 }
 
@@ -88,10 +88,11 @@ impl Series {
             raw: Vec::new(),
         };
         series.advance_to(end);
-        let within = samples
+        let mut ordered: Vec<Sample> = samples
             .iter()
-            .filter(|s| s.at >= series.start && s.at < series.end());
-        let mut ordered: Vec<Sample> = within.copied().collect();
+            .filter(|s| s.at >= series.start && s.at < series.end())
+            .copied()
+            .collect();
         // A stable sort: of samples at one time, the later one in the slice is placed last.
         ordered.sort_by_key(|sample| sample.at);
         for sample in ordered {
@@ -186,7 +187,7 @@ impl Series {
         self.place(sample);
     }
 
-    /// As [`push`](Self::push), and marks the slot as raw.
+    /// Adds one sample like [`push`](Self::push), and marks its slot as raw.
     pub fn push_raw(&mut self, sample: Sample) {
         if sample.at >= self.end() {
             self.advance_to(sample.at);
@@ -274,7 +275,7 @@ impl Series {
         self.values.len()
     }
 
-    /// Whether there is no slot at all.
+    /// Returns true if there is no slot at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
@@ -286,7 +287,7 @@ impl Series {
         &self.values
     }
 
-    /// Whether slot `index` holds what pods had in this slot alone, and not a mean over a longer time.
+    /// Returns true if slot `index` holds the value of this slot alone, and not a mean over a longer time.
     #[must_use]
     pub fn is_raw(&self, index: usize) -> bool {
         self.raw.get(index).copied().unwrap_or(false)
@@ -348,7 +349,7 @@ impl Series {
 
     /// The series as it was `age` slots ago, no longer than `length`.
     ///
-    /// A backcast reads it: what the forecaster would have known then.
+    /// A backcast reads it, as the history that the forecaster would have had then.
     pub(crate) fn before(&self, age: usize, length: SignedDuration) -> Self {
         let end = self.values.len().saturating_sub(age);
         let kept = slots(length, self.step).unwrap_or(usize::MAX);
@@ -379,21 +380,24 @@ impl Series {
 /// Equal grids with equal values, where missing equals missing.
 impl PartialEq for Series {
     fn eq(&self, other: &Self) -> bool {
-        let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
         self.start == other.start
             && self.step == other.step
             && self.values.len() == other.values.len()
-            && self.values.iter().zip(&other.values).all(same)
+            && self
+                .values
+                .iter()
+                .zip(&other.values)
+                .all(|(a, b)| a.to_bits() == b.to_bits())
             && (0..self.len()).all(|slot| self.is_raw(slot) == other.is_raw(slot))
     }
 }
 
-// Adding zero turns -0.0 into 0.0, so that equal values have equal bits.
+/// A value that may be kept. Adding zero turns -0.0 into 0.0, so that equal values have equal bits.
 fn admissible(value: f64) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value + 0.0)
 }
 
-/// How many whole steps fit into a span; none if either is negative or the step is zero.
+/// The number of whole steps that fit into a span; none if either is negative or the step is zero.
 pub(crate) fn slots(span: SignedDuration, step: SignedDuration) -> Option<usize> {
     if !step.is_positive() || span.is_negative() {
         return None;

@@ -163,7 +163,7 @@ impl Scenario {
     }
 }
 
-/// How a history relates to the one before.
+/// The relation of a history to the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Continuity {
     Restart,
@@ -212,7 +212,7 @@ fn sound(answer: &Result<Forecast, ForecastError>, history: &Series, highest: f6
     );
 }
 
-/// Whether both are the same error, or the same numbers up to rounding.
+/// Returns true if both are the same error, or the same numbers up to rounding.
 fn alike(one: &Result<Forecast, ForecastError>, other: &Result<Forecast, ForecastError>) -> bool {
     match (one, other) {
         (Ok(one), Ok(other)) => {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Band, Headline, Point, Shortage, Unit};
 
-/// What rounding may move a text.
+/// The distance that rounding may move a text.
 const ROUNDED: f64 = 0.06;
 
 fn at(minute: i64) -> Timestamp {
@@ -36,7 +36,7 @@ fn chart(panel: Panel) -> Chart {
     }
 }
 
-/// Where a minute stands.
+/// The place of a minute.
 fn x(chart: &Chart, minutes: f64) -> Length {
     let scale = Scale::new(Some(13.0), 0.0, 4.0, &Unit::None);
     let wide = f64::from(chart.width) - LEFT - chart.right(&[scale]);

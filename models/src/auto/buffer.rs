@@ -27,7 +27,7 @@ pub(super) struct DemandBuffer {
     keep: usize,
     /// The step of `values[0]`.
     first: usize,
-    /// In `unit`; with a negative sign where it is raw: measured in its step alone.
+    /// The demand in `unit`; with a negative sign where it is raw: measured in its step alone.
     values: Vec<f32>,
     /// A power of two, so that demand of any size has its seven digits; absent before the first demand.
     unit: Option<f64>,
@@ -69,19 +69,25 @@ impl DemandBuffer {
         self.push(value, false);
     }
 
-    /// How many of the steps from `from` up to before `to` are raw.
+    /// The number of raw steps from `from` up to before `to`.
     pub(super) fn raw(&self, from: usize, to: usize) -> usize {
-        let steps = self.steps(from, to).iter();
-        steps.filter(|value| value.is_sign_negative()).count()
+        self.steps(from, to)
+            .iter()
+            .filter(|value| value.is_sign_negative())
+            .count()
     }
 
-    /// How many of the steps from `from` up to before `to` were imputed.
+    /// The number of imputed steps from `from` up to before `to`.
     pub(super) fn imputed(&self, from: usize, to: usize) -> usize {
-        let before = |step| self.imputed.partition_point(|imputed| *imputed < step);
-        before(to).saturating_sub(before(from))
+        self.imputed_before(to)
+            .saturating_sub(self.imputed_before(from))
     }
 
-    /// Drops the oldest `gone` steps, and what is known of them.
+    fn imputed_before(&self, step: usize) -> usize {
+        self.imputed.partition_point(|imputed| *imputed < step)
+    }
+
+    /// Drops the oldest `gone` steps, and the record of those that were imputed.
     fn drop_oldest(&mut self, gone: usize) {
         self.values.drain(..gone);
         self.first += gone;

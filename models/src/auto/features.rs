@@ -50,9 +50,9 @@ pub(super) struct Distances {
     averages: [Option<f64>; DAYS],
 }
 
-/// What all predictions made at a step have in common.
+/// The common part of all predictions made at a step.
 ///
-/// It is computed once for each step; the features of each window add what depends on the window.
+/// It is computed once for each step; the features of each window add the part that depends on the window.
 #[derive(Debug, Clone)]
 pub(super) struct FeatureContext {
     step: usize,
@@ -81,12 +81,12 @@ impl Distances {
             let before = average.unwrap_or(*distance);
             *average = Some(before + (distance - before) / memory);
         }
-        let known = || self.averages.iter().take(distances.len()).flatten();
-        let nearest = known().copied().fold(f64::INFINITY, f64::min);
+        let known = self.averages.iter().take(distances.len()).flatten();
+        let nearest = known.clone().copied().fold(f64::INFINITY, f64::min);
         let (part, least) = SHARPNESS;
         let scale = part * nearest.max(LEAST_DISTANCE) + least;
         let mut weights = [0.0; DAYS];
-        for (weight, average) in weights.iter_mut().zip(known()) {
+        for (weight, average) in weights.iter_mut().zip(known) {
             *weight = (-(average - nearest) / scale).exp();
         }
         weights
@@ -99,6 +99,27 @@ impl FeatureContext {
     /// The step that predictions are made at.
     pub(super) fn step(&self) -> usize {
         self.step
+    }
+
+    /// The mean of a value over the days in use; the others must be zero.
+    fn mean(&self, of: &[f64; DAYS]) -> f64 {
+        of.iter().sum::<f64>() / count(self.known)
+    }
+
+    /// The value of the same day last week; the mean while that day is not in use.
+    fn oldest(&self, of: &[f64; DAYS]) -> f64 {
+        if self.known == DAYS {
+            of[DAYS - 1]
+        } else {
+            self.mean(of)
+        }
+    }
+
+    fn weighted_sum(&self, of: &[f64; DAYS]) -> f64 {
+        of.iter()
+            .zip(&self.weights)
+            .map(|(value, w)| value * w)
+            .sum()
     }
 }
 
@@ -229,28 +250,16 @@ impl View<'_> {
             }
         }
         let weight: f64 = context.weights.iter().take(context.known).sum();
-        let mean = |of: &[f64; DAYS]| of.iter().sum::<f64>() / count(context.known);
-        let weighted = |of: &[f64; DAYS]| {
-            let products = of.iter().zip(&context.weights).map(|(value, w)| value * w);
-            products.sum::<f64>() / weight
-        };
-        let last = |of: &[f64; DAYS]| {
-            if context.known == DAYS {
-                of[DAYS - 1]
-            } else {
-                mean(of)
-            }
-        };
         row[6] = growth[0];
-        row[7] = mean(&growth);
-        row[8] = last(&growth);
+        row[7] = context.mean(&growth);
+        row[8] = context.oldest(&growth);
         row[9] = above[0];
-        row[10] = mean(&above);
-        row[11] = last(&above);
+        row[10] = context.mean(&above);
+        row[11] = context.oldest(&above);
         row[12] = crest;
         row[13] = recent_crest;
-        row[GROWTH_OF_SIMILAR_DAYS] = weighted(&growth);
-        row[16] = weighted(&above);
+        row[GROWTH_OF_SIMILAR_DAYS] = context.weighted_sum(&growth) / weight;
+        row[16] = context.weighted_sum(&above) / weight;
     }
 
     /// Features 18 and 19: what followed this minute of the last hours.

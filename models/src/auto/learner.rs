@@ -1,5 +1,5 @@
-//! [`Learner`]: what was learned on one scale. It has a model of each of the two windows that a count is held against,
-//! and what they share: the features of a step, the highest demand, the quantile. It is rebuilt when the scale changes.
+//! [`Learner`]: the models on one scale. It has one of each of the two windows that a count is held against, and their
+//! common part: the features of a step, the highest demand, the quantile. It is rebuilt when the scale changes.
 //!
 //! ```text
 //! a step -> extremes -> features -> both windows learn and predict -> comparison (hold) -> quantile -> path
@@ -39,11 +39,11 @@ pub(super) struct Learner {
 /// The models of the windows.
 #[derive(Debug, Clone)]
 pub(super) struct Models {
-    /// From now on until a replica that is asked for in a minute is ready: what a removal now would hurt.
+    /// The window until a replica that is asked for in a minute is ready, in which a removal now would hurt.
     pub(super) hold: WindowModel,
-    /// When a replica that is asked for now is ready. Absent if one window is used for both.
+    /// The window about when a replica that is asked for now becomes ready. Absent if one window is used for both.
     pub(super) raise: Option<WindowModel>,
-    /// Whether persistence is used while a model is no better.
+    /// Uses persistence while a model is no better.
     pub(super) fall_back: bool,
 }
 
@@ -63,8 +63,10 @@ pub(super) struct ScaleFit {
 impl Models {
     /// The windows, that of `raise` last.
     pub(super) fn windows(&self) -> Vec<Window> {
-        let each = std::iter::once(&self.hold).chain(&self.raise);
-        each.map(WindowModel::window).collect()
+        std::iter::once(&self.hold)
+            .chain(&self.raise)
+            .map(WindowModel::window)
+            .collect()
     }
 
     /// Both models, that of `hold` first.
@@ -143,7 +145,7 @@ impl Learner {
         self.quantile.set_price(price);
     }
 
-    /// What each quantile would have had, if it is measured.
+    /// The short minutes and the replicas of each quantile, if they are measured.
     pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
         self.quantile.trade_offs()
     }

@@ -1,5 +1,5 @@
-//! [`Margins`]: what is added to a prediction to make it an upper bound, for the model and for persistence (repeating
-//! the current level), each from its own errors.
+//! [`Margins`]: the additions that make a prediction an upper bound, for the model and for persistence (repeating the
+//! current level), each from its own errors.
 //!
 //! | margin | renewed | for |
 //! |---|---|---|
@@ -28,8 +28,9 @@ pub(super) struct Margins {
     outcomes: Option<Errors>,
     model: RankedErrors,
     persistence: RankedErrors,
-    /// Whether enough errors of each are known.
+    /// True if enough errors of the model are known.
     has_model: bool,
+    /// True if enough errors of persistence are known.
     has_persistence: bool,
     refreshed_at: Option<usize>,
     compared: Option<Compared>,
@@ -126,12 +127,12 @@ impl Margins {
         }
     }
 
-    /// Whether enough errors of the model are known.
+    /// Returns true if enough errors of the model are known.
     pub(super) fn has_model(&self) -> bool {
         self.has_model
     }
 
-    /// Whether enough errors of persistence are known.
+    /// Returns true if enough errors of persistence are known.
     pub(super) fn has_persistence(&self) -> bool {
         self.has_persistence
     }

@@ -47,7 +47,7 @@ use crate::series::{Series, count, later};
 
 /// The grid is never finer than this: samples in between are averaged.
 const FINEST: SignedDuration = SignedDuration::from_secs(60);
-/// How much history to fetch: the errors of the last week then come from a model that had learned a week.
+/// The length of the history to fetch: the errors of the last week then come from a model that had learned a week.
 const HISTORY: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Steps after the newest sample until a forecast expires.
 const OUTLIVES: usize = 3;
@@ -69,7 +69,7 @@ pub struct Config {
     pub sample_interval: SignedDuration,
     /// The time until added capacity serves. The decision window is this plus a minute.
     pub lead_time: SignedDuration,
-    /// How much of the demand to provide for.
+    /// The part of the demand to provide for.
     pub service_level: ServiceLevel,
 }
 
@@ -114,7 +114,7 @@ impl Default for Config {
 pub struct Auto {
     config: Config,
     grid: Grid,
-    /// None before the first history.
+    /// The reader of the history; `None` before the first one.
     preprocessor: Option<Preprocessor>,
 }
 
@@ -179,8 +179,8 @@ impl Auto {
             .preprocessor
             .take()
             .filter(|preprocessor| preprocessor.continues(history));
-        let new = || Preprocessor::new(self.online(), history, self.grid.step());
-        let preprocessor = kept.unwrap_or_else(new);
+        let preprocessor =
+            kept.unwrap_or_else(|| Preprocessor::new(self.online(), history, self.grid.step()));
         let preprocessor = self.preprocessor.insert(preprocessor);
         preprocessor.take(history);
         preprocessor
@@ -206,7 +206,7 @@ impl Forecaster for Auto {
         }
     }
 
-    /// After two weeks of minutes it is less than 230 KB, and does not grow any more: eight days of demand and a week of
+    /// Less than 230 KB after two weeks of minutes, from which on it does not grow: eight days of demand and a week of
     /// errors are kept.
     fn bytes(&self) -> usize {
         let preprocessor = self.preprocessor.as_ref();
@@ -252,10 +252,11 @@ impl Forecaster for Auto {
         let bounds = online.bounds(quantile).ok_or(too_short)?;
         let path = online.path(wanted + missing_at_end).ok_or(too_short)?;
         // The path begins after the newest measured step, the forecast where the history ends.
-        let after = |values: &[f64]| values.get(missing_at_end..).unwrap_or_default().to_vec();
+        let point = path.point.get(missing_at_end..).unwrap_or_default();
+        let upper = path.upper.get(missing_at_end..).unwrap_or_default();
         let valid_until = later(preprocessor.next(), grid.step(), OUTLIVES);
-        let forecast = Forecast::new("auto", start, grid.step(), after(&path.point), valid_until)?
-            .with_upper(after(&path.upper))?
+        let forecast = Forecast::new("auto", start, grid.step(), point.to_vec(), valid_until)?
+            .with_upper(upper.to_vec())?
             .with_peak(Peak {
                 window: grid.step() * factor(online.window()),
                 value,
@@ -352,9 +353,10 @@ fn notes(preprocessor: &Preprocessor, grid: Grid) -> impl Iterator<Item = Note> 
 /// ```
 fn coarse(step: SignedDuration) -> SignedDuration {
     let (day, seconds) = (86_400, step.as_secs().max(1));
-    let fits = |step: &i64| *step >= FINEST.as_secs() && day % step == 0;
-    let mut multiples = (1..=day / seconds).map(|n| n * seconds);
-    multiples.find(fits).map_or(step, SignedDuration::from_secs)
+    (1..=day / seconds)
+        .map(|n| n * seconds)
+        .find(|step| *step >= FINEST.as_secs() && day % step == 0)
+        .map_or(step, SignedDuration::from_secs)
 }
 
 /// A count of steps as a factor of durations.

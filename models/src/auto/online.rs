@@ -1,7 +1,7 @@
-//! [`OnlineModel`]: the model of one series. It takes one step of demand after another, and answers what the peak
-//! demand of the decision window stays within, and which bounds a count is held against. It keeps the demand and the
-//! logarithmic scale that fits its level; [`Learner`] is what was learned on that scale. Demand must be clean:
-//! `preprocess` handles holes and outliers.
+//! [`OnlineModel`]: the model of one series. It takes one step of demand after another, and answers with the value that
+//! the peak demand of the decision window stays within, and with the bounds that a count is held against. It keeps the
+//! demand and the logarithmic scale that fits its level; [`Learner`] has the models on that scale. Demand must be
+//! clean: `preprocess` handles holes and outliers.
 
 use jiff::SignedDuration;
 
@@ -30,7 +30,7 @@ const MEAN_DAYS: usize = 7;
 const REMEMBERED_MINUTES: i64 = 8 * 1440;
 /// Minutes beyond the lead time that a decision looks ahead: the decision of the next minute is in time for what follows.
 const LOOK_BEYOND: i64 = 1;
-/// The same for [`DecisionWindows::One`].
+/// Minutes beyond the lead time that a decision looks ahead by [`DecisionWindows::One`].
 const ONE_LOOKS_BEYOND: i64 = 3;
 
 /// Settings of [`OnlineModel`].
@@ -51,11 +51,11 @@ pub struct OnlineSettings {
     /// A constant offset of the logarithm from the first step on; `None` derives it from the mean, and renews it when
     /// the level shifts.
     pub offset: Option<f64>,
-    /// Whether to use persistence (repeating the current level) while the model is no better.
+    /// Uses persistence (repeating the current level) while the model is no better.
     pub fall_back: bool,
-    /// Whether to predict the path as well as the decision window.
+    /// Predicts the path as well as the decision window.
     pub path: bool,
-    /// What is predicted.
+    /// The windows that are predicted.
     pub windows: DecisionWindows,
 }
 
@@ -93,7 +93,7 @@ const LONGEST_LEAD: i64 = 1440;
 pub struct OnlineModel {
     settings: OnlineSettings,
     grid: Grid,
-    /// The decision window: all that is predicted.
+    /// The decision window, which contains every window that is predicted.
     window: Window,
     buffer: DemandBuffer,
     /// Moving average over a day, which the scale follows.
@@ -101,18 +101,18 @@ pub struct OnlineModel {
     service_level: ServiceLevel,
     /// `None` before there is enough demand.
     learner: Option<Learner>,
-    /// Kept while a whole history is learned.
+    /// The levels and peaks computed so far, kept while a whole history is learned.
     cache: Option<LookupCache>,
 }
 
-/// Where a demand value comes from.
+/// The origin of a demand value.
 ///
 /// The model learns from measured values only; an imputed one is a level for the features of later steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SampleOrigin {
     /// Measured.
     Measured {
-        /// Whether it is the demand of this step alone, and not a mean over a longer time.
+        /// True if the value is the demand of this step alone, and not a mean over a longer time.
         raw: bool,
     },
     /// Imputed for a missing value or an outlier.
@@ -271,8 +271,10 @@ impl OnlineModel {
     /// ```
     #[must_use]
     pub fn quantile(&self) -> f64 {
-        let learner = self.learner.as_ref();
-        learner.map_or_else(|| self.service_level.initial_quantile(), Learner::quantile)
+        match &self.learner {
+            Some(learner) => learner.quantile(),
+            None => self.service_level.initial_quantile(),
+        }
     }
 
     /// Changes the price of [`ServiceLevel::Priced`].
@@ -287,7 +289,7 @@ impl OnlineModel {
         }
     }
 
-    /// What each quantile would have had; `None` for a fixed one, and while there is too little data.
+    /// The short minutes and the replicas of each quantile; `None` for a fixed one, and while there is too little data.
     #[must_use]
     pub fn trade_offs(&self) -> Option<TradeOffs> {
         self.learner.as_ref()?.trade_offs()
@@ -339,8 +341,8 @@ impl OnlineModel {
 
     /// The number of steps without a hole after which there is an answer.
     pub(super) fn least(&self) -> usize {
-        let known = self.grid.minutes(FEATURES_FROM) + self.window.to + conformal::LEAST;
-        known.max(self.grid.minutes(LEAST_MINUTES))
+        (self.grid.minutes(FEATURES_FROM) + self.window.to + conformal::LEAST)
+            .max(self.grid.minutes(LEAST_MINUTES))
     }
 
     /// The step since which the current scale is in use.
@@ -394,14 +396,13 @@ impl OnlineModel {
 
     /// The offset and the mean of a new scale, if the average has left the range of the current one.
     fn rescale(&self, learner: &Learner, now: usize) -> Option<(f64, f64)> {
-        let close = |mean: f64, of: f64| (of / SHIFT..=of * SHIFT).contains(&mean);
         let kept = now - learner.fit().made_at >= self.grid.minutes(SCALE_KEPT);
-        if self.settings.offset.is_some() || !kept || close(self.average, learner.fit().mean) {
+        if self.settings.offset.is_some() || !kept || is_close(self.average, learner.fit().mean) {
             return None;
         }
         // The mean of a week is steadier, but after a shift most of the week is still at the former level.
         let recent_mean = self.buffer.mean_before(now, MEAN_DAYS * self.grid.day());
-        let mean = if close(recent_mean, self.average) {
+        let mean = if is_close(recent_mean, self.average) {
             recent_mean
         } else {
             self.average
@@ -420,10 +421,11 @@ impl OnlineModel {
         let quantile = Quantile::new(self.service_level, self.grid, self.settings.lead_minutes);
         let path = self.settings.path.then(|| PathModel::new(self.grid));
         let models = self.models();
-        let windows = models.windows().into_iter();
-        // The path predicts single steps.
-        let widths: Vec<usize> = windows
+        let widths: Vec<usize> = models
+            .windows()
+            .into_iter()
             .map(|window| window.to - window.from)
+            // The path predicts single steps.
             .chain([0])
             .collect();
         let mut learner = Learner::new(fit, models, quantile, path);
@@ -441,7 +443,6 @@ impl OnlineModel {
     /// The models of the windows, without data.
     fn models(&self) -> Models {
         let both = self.settings.windows == DecisionWindows::RaiseAndHold;
-        let model = |window, compared| WindowModel::new(window, both, compared, self.grid);
         let when_ready = Window {
             from: self
                 .grid
@@ -450,9 +451,14 @@ impl OnlineModel {
             to: self.window.to,
         };
         Models {
-            hold: model(self.window, true),
-            raise: both.then(|| model(when_ready, false)),
+            hold: WindowModel::new(self.window, both, true, self.grid),
+            raise: both.then(|| WindowModel::new(when_ready, both, false, self.grid)),
             fall_back: self.settings.fall_back,
         }
     }
+}
+
+/// Returns true if two means differ by at most a factor of [`SHIFT`].
+fn is_close(mean: f64, of: f64) -> bool {
+    (of / SHIFT..=of * SHIFT).contains(&mean)
 }

@@ -33,7 +33,7 @@ const FADES_TO: f64 = 0.9;
 pub(super) struct PathModel {
     every: usize,
     solve_every: usize,
-    /// What the margins were updated for.
+    /// The step and the quantile that the margins were updated for.
     ranked_for: Option<Ranking>,
     /// The grid of the predictions.
     coarse: Grid,
@@ -41,7 +41,7 @@ pub(super) struct PathModel {
     ranked: RankedErrors,
 }
 
-/// What margins follow from, apart from the errors.
+/// The step and the quantile that margins follow from, apart from the errors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ranking {
     at: usize,
@@ -58,7 +58,7 @@ struct HorizonModel {
     ridge: Ridge,
     /// Predictions whose outcome is not known yet.
     pending: VecDeque<(usize, Row, f64)>,
-    /// By prediction: the step it was made at over `every`.
+    /// The errors by prediction, numbered by the step it was made at over `every`.
     errors: Errors,
     /// The newest prediction, relative to the level then.
     predicted: f64,
@@ -199,12 +199,7 @@ impl PathModel {
 
     /// Bytes kept on the heap.
     pub(super) fn bytes(&self) -> usize {
-        let horizon = |horizon: &HorizonModel| {
-            size_of::<HorizonModel>()
-                + size_of::<(usize, Row, f64)>() * horizon.pending.capacity()
-                + horizon.errors.bytes()
-        };
-        self.horizons.iter().map(horizon).sum::<usize>() + self.ranked.bytes()
+        self.horizons.iter().map(HorizonModel::bytes).sum::<usize>() + self.ranked.bytes()
     }
 
     /// Updates the margin of each horizon at a quantile, from the errors that are known at step `now`.
@@ -226,6 +221,13 @@ impl PathModel {
 }
 
 impl HorizonModel {
+    /// Bytes kept, including the model itself.
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + size_of::<(usize, Row, f64)>() * self.pending.capacity()
+            + self.errors.bytes()
+    }
+
     /// The single step that is predicted.
     fn window(&self) -> Window {
         Window {
@@ -271,16 +273,15 @@ impl Knot {
         } else {
             1.0
         };
-        let line = |from: f64, to: f64| from + part * (to - from);
         Self {
             at,
-            point: line(before.point, after.point),
-            upper: line(before.upper, after.upper),
+            point: before.point + part * (after.point - before.point),
+            upper: before.upper + part * (after.upper - before.upper),
         }
     }
 
-    /// The point `step` steps ahead, beyond the last knot: what followed on similar days, plus how far the present is
-    /// from them, fading by the hour.
+    /// The point `step` steps ahead, beyond the last knot: the demand that followed on similar days, plus the distance
+    /// of the present from them, which fades by the hour.
     fn beyond(last: Self, view: &View<'_>, context: &FeatureContext, step: usize) -> Self {
         let at = count(step);
         let Some((then, hour_before)) = view.similar_days(context, step) else {

@@ -19,7 +19,7 @@ const HELD_MINUTES: i64 = 5;
 /// Values above this are never demand; a sum of two weeks of smaller ones stays finite.
 const LARGEST: f64 = 1e300;
 
-/// A model, and how much of the history it has read.
+/// A model, and the part of the history that it has read.
 #[derive(Debug, Clone)]
 pub(super) struct Preprocessor {
     online: OnlineModel,
@@ -57,14 +57,14 @@ struct OutlierRuns {
 // === impl OutlierRuns ===
 
 impl OutlierRuns {
-    /// Counts a value. Returns whether the run is too long for an error of measurement.
+    /// Counts a value. Returns true if the run is too long for an error of measurement.
     fn extend(&mut self, value: f64) -> bool {
         self.run += 1;
         self.highest = self.highest.max(value);
         self.run > OUTLIER_RUN
     }
 
-    /// Whether runs of about this height are too frequent for errors of measurement.
+    /// Returns true if runs of about this height are too frequent for errors of measurement.
     fn recurs(&self, value: f64) -> bool {
         self.runs > OUTLIER_RUNS && self.is_alike(value)
     }
@@ -82,7 +82,7 @@ impl OutlierRuns {
         (self.run, self.highest) = (0, 0.0);
     }
 
-    /// Whether a value is within a factor of two of the height of the last run.
+    /// Returns true if a value is within a factor of two of the height of the last run.
     fn is_alike(&self, value: f64) -> bool {
         (0.5..=2.0).contains(&(value / self.height))
     }
@@ -95,11 +95,17 @@ impl Preprocessor {
     pub(super) fn new(online: OnlineModel, history: &Series, step: SignedDuration) -> Self {
         let width = slots(step, history.step()).unwrap_or(1).max(1);
         let seconds = step.as_secs().max(1);
-        let whole = |slot: &usize| history.time_at(*slot).as_second() % seconds == 0;
-        let measured = history.values().iter().position(|value| !value.is_nan());
-        let first = measured.unwrap_or(history.len());
+        let first = history
+            .values()
+            .iter()
+            .position(|value| !value.is_nan())
+            .unwrap_or(history.len());
         // Steps begin at multiples of their length where the slots of the history allow it.
-        let aligned = (0..=first).rev().take(width).find(whole).unwrap_or(first);
+        let aligned = (0..=first)
+            .rev()
+            .take(width)
+            .find(|slot| history.time_at(*slot).as_second() % seconds == 0)
+            .unwrap_or(first);
         let slots = history.values().get(aligned..).unwrap_or_default();
         let opening = opening_median(slots, width, step);
         let start = history.time_at(aligned);
@@ -118,8 +124,8 @@ impl Preprocessor {
         }
     }
 
-    /// Whether this history contains the next step and no sample before the first known one. False until the first two
-    /// hours are complete, because their median decides which of their values are outliers.
+    /// Returns true if this history contains the next step and no sample before the first known one. False until the
+    /// first two hours are complete, because their median decides which of their values are outliers.
     pub(super) fn continues(&self, history: &Series) -> bool {
         let span = self.next.duration_since(history.start());
         let aligned = span.as_nanos() % history.step().as_nanos().max(1) == 0;
@@ -156,7 +162,7 @@ impl Preprocessor {
         &self.online
     }
 
-    /// The instant of the next step: the end of what was measured.
+    /// The instant of the next step: the end of the measured history.
     pub(super) fn next(&self) -> Timestamp {
         self.next
     }
@@ -186,12 +192,12 @@ impl Preprocessor {
         slots(history.end().duration_since(self.next), self.step).unwrap_or(0)
     }
 
-    /// Whether a history has samples before the first one learned, as after a backfill of the metrics store.
+    /// Returns true if a history has samples before the first one learned, as after a backfill of the metrics store.
     fn was_preceded(&self, history: &Series) -> bool {
         let span = self.learnt_from.duration_since(history.start());
         let before = slots(span, history.step()).unwrap_or(0);
-        let earlier = history.values().iter().take(before);
-        earlier.into_iter().any(|value| !value.is_nan())
+        let mut earlier = history.values().iter().take(before);
+        earlier.any(|value| !value.is_nan())
     }
 
     /// Feeds one step to the model: its value if that is demand, else an imputed one.
@@ -211,7 +217,7 @@ impl Preprocessor {
         self.next = later(self.next, self.step, 1);
     }
 
-    /// Whether a value is demand: at most a hundred times the highest so far, unless such values last or recur.
+    /// Returns true if a value is demand: at most a hundred times the highest so far, unless such values last or recur.
     fn is_demand(&mut self, value: f64) -> bool {
         if value > LARGEST {
             return false;
@@ -242,22 +248,25 @@ impl Preprocessor {
 
 /// The median of the positive demand in the first two hours of measured steps, `width` slots each; 0 without any.
 fn opening_median(slots: &[f64], width: usize, step: SignedDuration) -> f64 {
-    let measured = slots.chunks_exact(width).map(mean).filter(|v| !v.is_nan());
-    let first = measured.take(Grid::new(step).minutes(LEAST_MINUTES));
-    let usable = |value: &f64| (f64::MIN_POSITIVE..=LARGEST).contains(value);
-    let mut positive: Vec<f64> = first.filter(usable).collect();
+    let mut positive: Vec<f64> = slots
+        .chunks_exact(width)
+        .map(mean)
+        .filter(|value| !value.is_nan())
+        .take(Grid::new(step).minutes(LEAST_MINUTES))
+        .filter(|value| (f64::MIN_POSITIVE..=LARGEST).contains(value))
+        .collect();
     quantile_in_place(&mut positive, 0.5).unwrap_or(0.0)
 }
 
 /// The mean of the values that are not missing; NaN without any.
 fn mean(values: &[f64]) -> f64 {
-    let there = || values.iter().copied().filter(|value| !value.is_nan());
-    let n = count(there().count());
-    let sum: f64 = there().sum();
+    let present = values.iter().copied().filter(|value| !value.is_nan());
+    let n = count(present.clone().count());
+    let sum: f64 = present.clone().sum();
     // The sum of huge values may overflow where their mean does not.
     if sum.is_finite() {
         sum / n
     } else {
-        there().map(|value| value / n).sum()
+        present.map(|value| value / n).sum()
     }
 }

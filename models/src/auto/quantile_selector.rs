@@ -42,7 +42,7 @@ const TOLERANCE: f64 = KEPT_ABOVE;
 /// One value per quantile level.
 pub(super) type PerLevel<T = f64> = [T; QUANTILE_LEVELS.len()];
 
-/// What the quantile is chosen for.
+/// The goal that the quantile is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Goal {
     /// The lowest quantile whose short minutes are at most this share of all.
@@ -51,12 +51,12 @@ pub(super) enum Goal {
     Price(Option<f64>),
 }
 
-/// How replica counts take effect, in steps.
+/// The delays with which replica counts take effect, in steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReplicaTiming {
-    /// From a decision until its replicas serve.
+    /// Steps from a decision until its replicas serve.
     pub(super) lead: usize,
-    /// For which a count is held before it may decrease.
+    /// Steps for which a count is held before it may decrease.
     pub(super) held: usize,
     /// Steps of a day.
     pub(super) day: f64,
@@ -72,7 +72,7 @@ pub(super) struct QuantileSelector {
     per_replica: Option<f64>,
     timing: ReplicaTiming,
     levels: PerLevel<VirtualAutoscaler>,
-    /// Without a forecast.
+    /// The autoscaler without a forecast.
     alone: VirtualAutoscaler,
     retention: f64,
     /// Steps of evidence, forgotten as they age.
@@ -138,11 +138,11 @@ impl QuantileSelector {
     pub(super) fn quantile(&self) -> f64 {
         match self.goal {
             Goal::AtMost(_) if !self.has_evidence() => DEFAULT_QUANTILE,
-            Goal::AtMost(share) => {
-                let mut kept = QUANTILE_LEVELS.iter().zip(&self.levels);
-                let found = kept.find(|(_, level)| level.short / self.evidence <= share);
-                found.map_or(QUANTILE_LEVELS[QUANTILE_LEVELS.len() - 1], |(q, _)| *q)
-            }
+            Goal::AtMost(share) => QUANTILE_LEVELS
+                .iter()
+                .zip(&self.levels)
+                .find(|(_, level)| level.short / self.evidence <= share)
+                .map_or(QUANTILE_LEVELS[QUANTILE_LEVELS.len() - 1], |(q, _)| *q),
             Goal::Price(price) => price
                 .zip(self.trade_offs())
                 .and_then(|(price, trade_offs)| trade_offs.at_price(price))
@@ -150,8 +150,8 @@ impl QuantileSelector {
         }
     }
 
-    /// What each level would have had; `None` before the first forecast. Until there is enough evidence, its short
-    /// minutes are those of the prior alone.
+    /// The short minutes and the replicas of each level; `None` before the first forecast. Until there is enough
+    /// evidence, the short minutes are those of the prior alone.
     pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
         if self.evidence <= 0.0 {
             return None;
@@ -162,29 +162,29 @@ impl QuantileSelector {
         } else {
             0.0
         };
-        let of_level = |(quantile, level): (&f64, &VirtualAutoscaler)| {
-            let known = if self.has_evidence() {
-                level.short
-            } else {
-                0.0
-            };
-            TradeOff {
-                quantile: *quantile,
-                short: (known + prior * PRIOR_SHORT * (1.0 - quantile)) / (evidence + prior),
-                replicas: level.replicas / self.evidence,
-            }
-        };
+        let levels = QUANTILE_LEVELS
+            .iter()
+            .zip(&self.levels)
+            .map(|(quantile, level)| {
+                let known = if self.has_evidence() {
+                    level.short
+                } else {
+                    0.0
+                };
+                TradeOff {
+                    quantile: *quantile,
+                    short: (known + prior * PRIOR_SHORT * (1.0 - quantile)) / (evidence + prior),
+                    replicas: level.replicas / self.evidence,
+                }
+            })
+            .collect();
         Some(TradeOffs {
-            levels: QUANTILE_LEVELS
-                .iter()
-                .zip(&self.levels)
-                .map(of_level)
-                .collect(),
+            levels,
             alone: self.alone.replicas / self.evidence,
         })
     }
 
-    /// Whether short minutes have been counted for long enough to compare levels by them.
+    /// Returns true if short minutes have been counted for long enough to compare levels by them.
     fn has_evidence(&self) -> bool {
         self.evidence >= LEAST_DAYS * self.timing.day
     }
@@ -199,12 +199,15 @@ impl QuantileSelector {
 // === impl VirtualAutoscaler ===
 
 impl VirtualAutoscaler {
-    /// Whether the demand of the last step exceeded what served then: the least count since `lead` steps before.
+    /// Returns true if the demand of the last step exceeded the capacity then: of the least count since `lead` steps
+    /// before.
     ///
     /// `demand > 1.1 * count * size`; a level that has not decided yet is never short.
     fn is_short(&self, demand: f64, size: Option<f64>) -> bool {
-        let serving = self.asked.iter().copied().reduce(f64::min);
-        let capacity = serving.map_or(f64::INFINITY, |count| count * size.unwrap_or(1.0));
+        let capacity = match self.asked.iter().copied().reduce(f64::min) {
+            Some(serving) => serving * size.unwrap_or(1.0),
+            None => f64::INFINITY,
+        };
         demand > (1.0 + TOLERANCE) * capacity
     }
 
@@ -216,17 +219,14 @@ impl VirtualAutoscaler {
         size: Option<f64>,
         timing: ReplicaTiming,
     ) {
-        // Rounding errors ask for no replica; without the size of a replica, counts are amounts and stay fractions.
-        let whole = |count: f64| size.map_or(count, |_| (count - 1e-9).ceil());
         let target = size.unwrap_or(1.0);
-        let current = self.asked.back().copied();
-        let stays = |count: &f64| (demand / (count * target) - 1.0).abs() <= TOLERANCE;
-        let observed = current
-            .filter(stays)
-            .unwrap_or_else(|| whole(demand / target));
-        self.held = bounds.map(|bounds| {
-            let asked = bounds.replicas(self.held, target).map(whole);
-            asked.or(self.held).unwrap_or(0.0)
+        let observed = match self.asked.back().copied() {
+            Some(current) if (demand / (current * target) - 1.0).abs() <= TOLERANCE => current,
+            _ => whole(demand / target, size),
+        };
+        self.held = bounds.map(|bounds| match bounds.replicas(self.held, target) {
+            Some(asked) => whole(asked, size),
+            None => self.held.unwrap_or(0.0),
         });
         push(
             &mut self.desired,
@@ -244,6 +244,15 @@ impl VirtualAutoscaler {
         let asked = self.asked.back().copied().unwrap_or(0.0);
         self.short = retention * self.short + f64::from(u8::from(is_short));
         self.replicas = retention * self.replicas + asked;
+    }
+}
+
+/// The count rounded up, where a rounding error asks for no replica. Without the size of a replica, counts are amounts
+/// and stay fractions.
+fn whole(count: f64, size: Option<f64>) -> f64 {
+    match size {
+        Some(_) => (count - 1e-9).ceil(),
+        None => count,
     }
 }
 

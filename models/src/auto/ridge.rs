@@ -39,7 +39,7 @@ const HUBER: f64 = 3.0;
 /// features.
 #[derive(Debug, Clone)]
 pub(super) struct Ridge {
-    /// By rows; only the lower triangle is used.
+    /// The matrix by rows; only the lower triangle is used.
     gram: [Row; FEATURES],
     moment: Row,
     beta: Row,
@@ -114,8 +114,9 @@ impl Ridge {
 
     /// Divides all sums by the gain.
     fn rescale(&mut self) {
-        let sums = self.gram.iter_mut().flatten().chain(&mut self.moment);
-        sums.for_each(|sum| *sum /= self.gain);
+        for sum in self.gram.iter_mut().flatten().chain(&mut self.moment) {
+            *sum /= self.gain;
+        }
         self.gain = 1.0;
     }
 

@@ -1,4 +1,4 @@
-//! How much of the demand to provide for, and the quantile that follows from it.
+//! [`ServiceLevel`]: the part of the demand to provide for, and the quantile that follows from it.
 
 use super::quantile_selector::{DEFAULT_QUANTILE, Goal, PerLevel, QuantileSelector, ReplicaTiming};
 use crate::budget::TradeOffs;
@@ -9,7 +9,7 @@ use crate::series::count;
 /// Minutes that a replica count is held before it may decrease.
 const HELD_MINUTES: i64 = 5;
 
-/// How much of the demand to provide for.
+/// The part of the demand to provide for.
 ///
 /// ```
 /// use foretide_models::auto::{Auto, Config, ServiceLevel};
@@ -27,7 +27,7 @@ pub enum ServiceLevel {
     Quantile(f64),
     /// The lowest quantile that keeps the under-provisioned minutes below a share of all minutes.
     UnderProvisioned {
-        /// That share, in percent.
+        /// The largest share of under-provisioned minutes, in percent.
         percent: f64,
         /// The demand that one replica serves, in the unit of the history; `None` treats capacity as continuous.
         per_replica: Option<f64>,
@@ -39,7 +39,7 @@ pub enum ServiceLevel {
         /// [`Forecaster::set_price`](crate::Forecaster::set_price) sets it. Without one, it is
         /// [`DEFAULT_QUANTILE`].
         price: Option<f64>,
-        /// As above.
+        /// The demand that one replica serves, in the unit of the history; `None` treats capacity as continuous.
         per_replica: Option<f64>,
     },
 }
@@ -98,7 +98,7 @@ impl Quantile {
         }
     }
 
-    /// What each level would have had, if it is measured.
+    /// The short minutes and the replicas of each level, if they are measured.
     pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
         match self {
             Self::Fixed(_) => None,
@@ -114,7 +114,7 @@ impl Quantile {
         }
     }
 
-    /// Whether the quantile depends on what is measured, so that [`step`](Self::step) must be called.
+    /// Returns true if the quantile depends on measurements, so that [`step`](Self::step) must be called.
     pub(super) fn is_selected(&self) -> bool {
         matches!(self, Self::Selected(_))
     }

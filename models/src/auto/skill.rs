@@ -14,9 +14,9 @@ pub(super) const MEMORY_DAYS: f64 = 3.0;
 pub(super) struct Bounds {
     pub(super) model: f64,
     pub(super) persistence: f64,
-    /// The model's as it is published, whose coverage is followed.
+    /// The bound of the model as it is published, whose coverage is followed.
     pub(super) published: f64,
-    /// The quantile that all are for.
+    /// The quantile of all three bounds.
     pub(super) quantile: f64,
 }
 
@@ -82,20 +82,20 @@ impl SkillTracker {
         self.has_evidence().then(|| self.covered / self.evidence)
     }
 
-    /// The same for persistence.
+    /// The share of windows whose demand stayed within the bound of persistence; `None` without a day of evidence.
     pub(super) fn coverage_of_persistence(&self) -> Option<f64> {
-        let known = self.has_evidence();
-        known.then(|| self.covered_by_persistence / self.evidence)
+        self.has_evidence()
+            .then(|| self.covered_by_persistence / self.evidence)
     }
 
     /// One minus the loss relative to that of persistence; `None` without a day of evidence, or if the loss of
     /// persistence is zero.
     pub(super) fn skill(&self) -> Option<f64> {
-        let known = self.has_evidence() && self.loss_of_persistence > 0.0;
-        known.then(|| 1.0 - self.loss / self.loss_of_persistence)
+        (self.has_evidence() && self.loss_of_persistence > 0.0)
+            .then(|| 1.0 - self.loss / self.loss_of_persistence)
     }
 
-    /// Whether the averages have seen enough: a day, at one outcome a step.
+    /// Returns true if the averages have seen enough: a day, at one outcome a step.
     fn has_evidence(&self) -> bool {
         // The weight of a day in averages over three: 1 - exp(-1/3).
         self.evidence >= 1.0 - (-LEAST_EVIDENCE).exp()

@@ -325,7 +325,7 @@ fn settings_out_of_range_are_errors_that_name_the_field() {
     }
 }
 
-/// What pods have minute by minute: the wave, and every other minute half as much again.
+/// The demand of pods minute by minute: the wave, and every other minute half as much again.
 fn rough(minute: usize) -> f64 {
     demand(minute) * if minute.is_multiple_of(2) { 1.5 } else { 1.0 }
 }

@@ -101,12 +101,12 @@ impl Levels {
         self.hour
     }
 
-    /// How far the last quarter of an hour is above the last hour.
+    /// The level of the last quarter of an hour above that of the last hour.
     pub(super) fn trend(&self) -> f64 {
         self.quarter - self.hour
     }
 
-    /// How different the demand before two steps is: half the difference of their levels, and all of that of their
+    /// The difference of the demand before two steps: half the difference of their levels, and all of that of their
     /// trends.
     pub(super) fn distance(&self, other: &Self) -> f64 {
         0.5 * (self.quarter - other.quarter).abs() + (self.trend() - other.trend()).abs()
@@ -185,15 +185,18 @@ impl View<'_> {
 impl LookupCache {
     /// An empty cache for windows of these widths.
     pub(super) fn new(first: usize, widths: &[usize]) -> Self {
-        let span = |width: &usize| Span {
-            width: *width,
-            smoothed_peak: Vec::new(),
-            widened_peak: Vec::new(),
-        };
+        let spans = widths
+            .iter()
+            .map(|width| Span {
+                width: *width,
+                smoothed_peak: Vec::new(),
+                widened_peak: Vec::new(),
+            })
+            .collect();
         Self {
             first,
             levels: Vec::new(),
-            spans: widths.iter().map(span).collect(),
+            spans,
         }
     }
 
@@ -204,15 +207,13 @@ impl LookupCache {
         }
         let wider = view.wider();
         for span in &mut self.spans {
-            let window = |from: usize| Window {
-                from,
-                to: from + span.width,
-            };
             // Only windows that are over, with the steps around them.
             let known = (now.saturating_sub(span.width + wider + 1)).max(self.first);
             for from in self.first + span.widened_peak.len()..known {
-                span.widened_peak.push(view.widened_peak(window(from)));
-                span.smoothed_peak.push(view.smoothed_peak(window(from)));
+                let to = from + span.width;
+                let window = Window { from, to };
+                span.widened_peak.push(view.widened_peak(window));
+                span.smoothed_peak.push(view.smoothed_peak(window));
             }
         }
     }

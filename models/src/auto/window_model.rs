@@ -21,7 +21,7 @@ use crate::series::count;
 const TAU: f64 = 0.8;
 /// Minutes between two solutions of the model. Ten to twenty make no difference that is above the noise.
 const SOLVE_EVERY: i64 = 15;
-/// The same for the first version of the model, which golden files describe.
+/// Minutes between two solutions of the first version of the model, which golden files describe.
 const FIRST_VERSION_SOLVES_EVERY: i64 = 10;
 /// Minutes between two comparisons with persistence.
 const COMPARE_EVERY: i64 = 240;
@@ -39,12 +39,12 @@ const MOST_ADAPTED: f64 = 1.5;
 #[derive(Debug, Clone)]
 pub(super) struct WindowModel {
     window: Window,
-    /// Whether the features of the minutes before the last one are used.
+    /// Uses the features of the minutes before the last one.
     minutes_before: bool,
     ridge: Ridge,
-    /// Whether the last attempt to solve the equations succeeded.
+    /// True if the last attempt to solve the equations succeeded.
     sound: bool,
-    /// Whether the model was no better than persistence at the last comparison.
+    /// True if the model was no better than persistence at the last comparison.
     unskilled: bool,
     pending: VecDeque<PendingPrediction>,
     margins: Margins,
@@ -67,7 +67,7 @@ struct PendingPrediction {
     bounds: Option<Bounds>,
 }
 
-/// Which predictor gives the answer.
+/// The predictor that gives the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PredictorState {
     /// The calibrated model.

@@ -1,5 +1,5 @@
-//! [`Backcast`]: what a forecaster predicted, or would have predicted, for each past decision window. Forecast origins
-//! are fixed instants, each asked once, so that the result does not depend on when the forecaster was asked.
+//! [`Backcast`]: the predictions that a forecaster made, or would have made, for each past decision window. Forecast
+//! origins are fixed instants, each asked once, so that the result does not depend on when the forecaster was asked.
 //!
 //! ```text
 //! origins   o-----------------o-----------------o     the forecaster is asked at each
@@ -56,14 +56,13 @@ impl Backcast {
     /// The origins that serve `from..until` and have not been asked, oldest first.
     pub(super) fn not_asked(&self, from: i64, until: i64) -> Vec<i64> {
         let first = self.origin(from);
-        let origins = std::iter::successors(Some(first), |origin| Some(origin + self.stride()));
-        origins
+        std::iter::successors(Some(first), |origin| Some(origin + self.stride()))
             .take_while(|origin| *origin < until)
             .filter(|origin| self.raw(*origin).is_nan())
             .collect()
     }
 
-    /// Whether the forecaster was asked at this origin and had no forecast.
+    /// Returns true if the forecaster was asked at this origin and had no forecast.
     pub(super) fn has_failed(&self, origin: i64) -> bool {
         self.raw(origin).total_cmp(&FAILED).is_eq()
     }
@@ -102,9 +101,10 @@ impl Backcast {
 
     /// The stored value: a peak, [`FAILED`], or [`NOT_ASKED`] also for steps that are not stored.
     fn raw(&self, step: i64) -> f64 {
-        let at = usize::try_from(step - self.first).ok();
-        let value = at.and_then(|at| self.values.get(at)).copied();
-        value.unwrap_or(NOT_ASKED)
+        match usize::try_from(step - self.first) {
+            Ok(at) => self.values.get(at).copied().unwrap_or(NOT_ASKED),
+            Err(_) => NOT_ASKED,
+        }
     }
 
     /// The index of the values of an origin, after making room for them.

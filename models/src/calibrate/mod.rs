@@ -218,14 +218,12 @@ impl Calibrated {
     /// The rest of the newest path `age` steps later, if it was made at `origin`.
     fn rest_of_path(&self, origin: i64, age: usize, wanted: usize) -> Option<Vec<f64>> {
         let (_, forecast) = self.path.as_ref().filter(|(at, _)| *at == origin)?;
-        let rest = forecast.point().get(age..)?;
-        rest.get(..wanted).map(<[f64]>::to_vec)
+        Some(forecast.point().get(age..)?.get(..wanted)?.to_vec())
     }
 
-    /// Whether the wrapped forecaster lowered its own path to the ceiling.
+    /// Returns true if the wrapped forecaster lowered its own path to the ceiling.
     fn is_clamped(&self) -> bool {
-        let path = self.path.as_ref();
-        path.is_some_and(|(_, forecast)| forecast.notes().contains(&Note::Clamped))
+        matches!(&self.path, Some((_, forecast)) if forecast.notes().contains(&Note::Clamped))
     }
 
     /// Adds the missing backcasts for all errors in use.
@@ -238,9 +236,12 @@ impl Calibrated {
             for origin in not_asked.into_iter().filter(|origin| *origin > oldest) {
                 let age = usize::try_from(now - origin).unwrap_or(0);
                 let reach = span(self.grid, self.backcast.reach());
-                let answer = self.inner.forecast(&history.before(age, length), reach);
-                let path = answer.as_ref().ok().map(Forecast::point);
-                self.backcast.record(origin, path);
+                let answer = self
+                    .inner
+                    .forecast(&history.before(age, length), reach)
+                    .ok();
+                self.backcast
+                    .record(origin, answer.as_ref().map(Forecast::point));
             }
         }
         self.backcast.drop_before(outcomes::oldest(self.grid, now));
@@ -278,15 +279,14 @@ impl Calibrated {
 }
 
 impl Forecaster for Calibrated {
-    /// The wrapped forecaster's.
+    /// The name of the wrapped forecaster.
     fn name(&self) -> &'static str {
         self.inner.name()
     }
 
-    /// The wrapped forecaster's and a week of errors.
+    /// The history of the wrapped forecaster and a week of errors.
     fn history_length(&self) -> SignedDuration {
-        let length = self.inner.history_length().checked_add(ERROR_HISTORY);
-        length.unwrap_or(SignedDuration::MAX)
+        self.inner.history_length().saturating_add(ERROR_HISTORY)
     }
 
     fn sample_interval(&self) -> SignedDuration {

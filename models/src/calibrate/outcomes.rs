@@ -26,14 +26,14 @@ const LEVEL: i64 = 5;
 /// A history up to one instant, relative to its highest value.
 #[derive(Debug)]
 pub(super) struct Outcomes<'a> {
-    /// Oldest first; NaN is missing.
+    /// The values, oldest first; NaN is missing.
     values: &'a [f64],
     highest: f64,
     grid: Grid,
     window: usize,
     /// The number of the step just after the last value.
     now: i64,
-    /// Added before taking logarithms: twice the mean of the last week.
+    /// The addition before taking logarithms: twice the mean of the last week.
     shift: f64,
 }
 
@@ -51,9 +51,12 @@ struct Score {
 pub(super) fn evaluated_spans(grid: Grid, now: i64) -> Vec<(i64, i64)> {
     let lately = now - steps(grid.minutes(MEASURED + ERRORS_BEFORE + 60));
     let around = steps(grid.minutes(AROUND));
-    let days = (1..=DAYS).map(|day| now - day * steps(grid.day()));
-    let bands = days.map(|centre| (centre - around, centre + around + 1));
-    std::iter::once((lately, now)).chain(bands).collect()
+    let mut spans = vec![(lately, now)];
+    for day in 1..=DAYS {
+        let centre = now - day * steps(grid.day());
+        spans.push((centre - around, centre + around + 1));
+    }
+    spans
 }
 
 /// The oldest step that is used at `now` or later.
@@ -96,8 +99,8 @@ impl<'a> Outcomes<'a> {
     pub(super) fn margin(&self, backcast: &Backcast, quantile: f64) -> Option<f64> {
         let now = self.values.len();
         let known = now.checked_sub(self.window + 1)?;
-        let error_at = |at| self.error(at, self.predicted(backcast, at)?);
         let mut ranked = RankedErrors::new(self.grid);
+        let error_at = |at| self.error(at, self.predicted(backcast, at)?);
         let enough = ranked.rank_by(error_at, self.grid, now, known);
         enough.then(|| ranked.quantile(quantile))
     }
@@ -177,13 +180,13 @@ impl<'a> Outcomes<'a> {
         Some(highest / self.highest)
     }
 
-    /// The predicted peak of that window.
+    /// The predicted peak of the window that begins at `at`.
     fn predicted(&self, backcast: &Backcast, at: usize) -> Option<f64> {
         let predicted = backcast.get(self.now - steps(self.values.len() - at))?;
         Some((predicted / self.highest).clamp(0.0, CEILING_RATIO))
     }
 
-    /// The level just before the window.
+    /// The level just before the window that begins at `at`.
     fn level(&self, at: usize) -> Option<f64> {
         let from = at.saturating_sub(self.grid.minutes(LEVEL));
         self.mean(self.values.get(from..at)?)
@@ -192,18 +195,17 @@ impl<'a> Outcomes<'a> {
     /// A relative value with a logarithmic margin: `(value + shift) * e^margin - shift`, within the range of every
     /// forecast.
     fn raised(&self, value: f64, margin: f64) -> f64 {
-        let raised = (value + self.shift) * margin.exp() - self.shift;
-        raised.clamp(0.0, CEILING_RATIO)
+        ((value + self.shift) * margin.exp() - self.shift).clamp(0.0, CEILING_RATIO)
     }
 
-    /// Uses only the last week, so that the length of the history has no effect.
+    /// Twice the mean of the last week alone, so that the length of the history has no effect.
     fn twice_the_mean(&self) -> f64 {
         let older = self.values.len().saturating_sub(7 * self.grid.day());
         let week = self.values.get(older..).unwrap_or_default();
         2.0 * self.mean(week).unwrap_or(0.0)
     }
 
-    /// Relative to the highest value; `None` without values.
+    /// The mean relative to the highest value; `None` without values.
     fn mean(&self, values: &[f64]) -> Option<f64> {
         let (mut sum, mut seen) = (0.0, 0);
         for value in values.iter().filter(|value| !value.is_nan()) {
