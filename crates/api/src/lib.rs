@@ -15,8 +15,8 @@
 //! | [`ports`] | the traits that adapters implement, in terms of the domain |
 //!
 //! The crate uses the wire types (`foretide-crds`, and those of Kubernetes), the domain, the divisions of fleets
-//! (`foretide-federate`) and the forecasters (`foretide-models`). It must not have a client, a clock or a task, read the
-//! environment, log, or know an adapter or the controller. Only ports are asynchronous.
+//! (`foretide-federate`) and the forecasters (`foretide-models`). It must not have a client, a clock or a task, read
+//! the environment, log, or know an adapter or the controller. Only ports are asynchronous.
 //!
 //! ```
 //! use foretide_api::validation;

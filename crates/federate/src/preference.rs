@@ -122,8 +122,8 @@ impl Policy {
             .collect()
     }
 
-    /// The merged preferences of a selected cluster, or the reason why the policy leaves it out. `is_weighted`: some cluster
-    /// has a weight.
+    /// The merged preferences of a selected cluster, or the reason why the policy leaves it out. `is_weighted`: some
+    /// cluster has a weight.
     fn kept(
         &self,
         mut merged: EffectivePreference,

@@ -28,11 +28,11 @@ pub(super) fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     }
     let candidates: Vec<_> = fleet.active().map(candidate).collect();
     let budgets = budgets(fleet, &candidates);
-    let bases = floor_bases(fleet.policy, &candidates);
+    let by_name = floor_bases(fleet.policy, &candidates);
     let mut shares = Vec::with_capacity(fleet.members.len());
     for state in &fleet.members {
         let budget = budgets.members.get(state.name()).copied();
-        let basis = bases.get(state.name()).copied();
+        let basis = by_name.get(state.name()).copied();
         shares.push(share(fleet, state, budget.unwrap_or_default(), basis));
     }
     let ledger = Ledger {
@@ -178,16 +178,16 @@ pub(super) fn floor_bases<'a>(
 ) -> BTreeMap<&'a str, FloorBasis> {
     let weights = weights(policy, candidates);
     let ranks = ranks(policy.kind, candidates, &weights);
-    let mut bases = BTreeMap::new();
+    let mut by_name = BTreeMap::new();
     for ((candidate, weight), rank) in candidates.iter().zip(weights).zip(ranks) {
         let basis = FloorBasis {
             capacity: candidate.capacity.map(Replicas::new),
             weight,
             rank,
         };
-        bases.insert(candidate.name, basis);
+        by_name.insert(candidate.name, basis);
     }
-    bases
+    by_name
 }
 
 /// The position of each candidate in the order of filling: one for each priority, or, under the other policies, one for

@@ -30,10 +30,11 @@ pub(super) fn new_landing(fleet: &RuleContext<'_>, served: u32) -> Option<Landin
 /// `Landed` to `Lands`, because pods do not stay ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// A landing in which too few pods are certainly ready within the budgets, or a demand is not known yet: pods beyond
-    /// the budgets stay, and the floor is raised.
+    /// A landing in which too few pods are certainly ready within the budgets, or a demand is not known yet: pods
+    /// beyond the budgets stay, and the floor is raised.
     Lands,
-    /// A landing in which enough pods are ready: those beyond the budgets may end. The floor stays raised until they have.
+    /// A landing in which enough pods are ready: those beyond the budgets may end. The floor stays raised until they
+    /// have.
     Landed,
     /// The end: the pods beyond the budgets have ended, or the time has passed.
     Over,

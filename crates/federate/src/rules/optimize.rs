@@ -136,10 +136,10 @@ fn new_bases(fleet: &RuleContext<'_>, maximums: &[u32]) -> Vec<Change> {
         .filter(|(state, _)| state.is_active())
         .map(|(state, max)| candidate_with(state, *max))
         .collect();
-    let bases = floor_bases(fleet.policy, &candidates);
+    let by_name = floor_bases(fleet.policy, &candidates);
     let mut changes = Vec::new();
     for state in fleet.active() {
-        if let Some(basis) = bases.get(state.name()) {
+        if let Some(basis) = by_name.get(state.name()) {
             changes.push(Change::silent(state, Effect::FloorBasis(*basis)));
         }
     }
