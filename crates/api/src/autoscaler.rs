@@ -166,8 +166,7 @@ impl Autoscaler {
     /// The time of its creation.
     #[must_use]
     pub fn created(&self) -> Option<Timestamp> {
-        let created = self.metadata().creation_timestamp.as_ref();
-        created.map(|at| at.0)
+        Some(self.metadata().creation_timestamp.as_ref()?.0)
     }
 
     /// True if it writes counts or bounds, rather than only previewing them.

@@ -5,9 +5,18 @@
 //!              ports: traits that adapters implement
 //! ```
 //!
-//! [`validation`] converts a spec to domain values or lists every violation; [`status`] renders decisions as fields of a
-//! status; [`published`] reads from a status what others may use; [`ownership`] marks and recognizes our objects. [`ports`]
-//! takes and returns domain values. Nothing here has a client, a clock or a task.
+//! | module | owns |
+//! |---|---|
+//! | [`validation`] | the conversion of a spec to domain values, and the list of its violations |
+//! | [`status`], [`member_reason`] | decisions as fields of a status, and what is read back from them |
+//! | [`published`] | what others may use of a status: forecasts, cron windows and floors |
+//! | [`ownership`] | the names and marks of the objects that we create |
+//! | [`autoscaler`] | the fields that both kinds of autoscaler have |
+//! | [`ports`] | the traits that adapters implement, in terms of the domain |
+//!
+//! The crate uses the wire types (`foretide-crds`, and those of Kubernetes), the domain, the divisions of fleets
+//! (`foretide-federate`) and the forecasters (`foretide-models`). It must not have a client, a clock or a task, read
+//! the environment, log, or know an adapter or the controller. Only ports are asynchronous.
 //!
 //! ```
 //! use foretide_api::validation;

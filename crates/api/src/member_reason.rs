@@ -51,8 +51,10 @@ impl MemberReason {
     /// The reason that the word names.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
-        let mut all = Reason::ALL.iter();
-        all.find(|reason| reason.as_str() == self.word).copied()
+        Reason::ALL
+            .iter()
+            .copied()
+            .find(|reason| reason.as_str() == self.word)
     }
 
     /// True if the bounds changed: a status does not have the former ones, but the sentence has an arrow then.
@@ -79,23 +81,30 @@ impl MemberReason {
             sentence,
             notes,
         } = Self::parse(text);
-        let first_clause = |text: &str| text.split(COLON).next().unwrap_or_default().to_owned();
-        let is_unavailable = [Reason::Unknown, Reason::Failed]
-            .iter()
-            .any(|reason| reason.as_str() == word);
-        let problem = is_unavailable.then(|| first_clause(&sentence));
-        let parts = [word, problem.unwrap_or_default()].into_iter();
-        let parts = parts.chain(notes.iter().map(|note| first_clause(note)));
-        parts.collect::<Vec<_>>().join(COLON)
+        let unavailable = [Reason::Unknown.as_str(), Reason::Failed.as_str()];
+        let problem = if unavailable.contains(&&*word) {
+            first_clause(&sentence)
+        } else {
+            ""
+        };
+        let mut parts = vec![&*word, problem];
+        parts.extend(notes.iter().map(|note| first_clause(note)));
+        parts.join(COLON)
     }
 }
 
 impl fmt::Display for MemberReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{COLON}{}", self.word, self.sentence)?;
-        let mut notes = self.notes.iter();
-        notes.try_for_each(|note| write!(f, "{FULL_STOP}{note}"))
+        for note in &self.notes {
+            write!(f, "{FULL_STOP}{note}")?;
+        }
+        Ok(())
     }
+}
+
+fn first_clause(text: &str) -> &str {
+    text.split(COLON).next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -165,8 +165,11 @@ fn fitting(full: String, name: &str) -> String {
 /// # Source
 /// Fowler, Noll, Vo; offset basis and prime of the 64-bit variant (IETF draft-eastlake-fnv).
 pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
-    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in bytes {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash
 }
 
 /// Metadata of something called `name` that we create for an object of ours in the same cluster.
@@ -222,12 +225,15 @@ pub fn is_part_of(desired: &Value, live: &Value) -> bool {
 }
 
 fn same_quantity(one: &Value, other: &Value) -> bool {
-    let quantity = |value: &Value| match value {
-        Value::String(text) => text.parse::<Quantity>().ok(),
-        Value::Number(number) => number.to_string().parse::<Quantity>().ok(),
-        _ => None,
-    };
     matches!((quantity(one), quantity(other)), (Some(one), Some(other)) if one == other)
+}
+
+fn quantity(value: &Value) -> Option<Quantity> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.to_string().parse().ok(),
+        _ => None,
+    }
 }
 
 /// A manifest that is applied only if there is no object of its name.

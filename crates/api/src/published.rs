@@ -143,29 +143,23 @@ impl<'a> Published<'a> {
     /// # Errors
     /// [`Unpublished`] while there is none.
     pub fn forecast(&self, identifier: &str) -> Result<PublishedForecast, Unpublished> {
-        let absent = |reason: &str| Unpublished::NoForecast {
+        let proposal = proposals(self.decision()?, ProposalSource::Forecast)
+            // HPAs select a forecast by a label, whose value cannot be every identifier.
+            .find(|it| it.name == identifier || label_value(&it.name) == identifier)
+            .ok_or_else(|| self.no_forecast(identifier, "it is not forecast"))?;
+        let Some(Amounts { total, per_pod }) = amounts(proposal) else {
+            let reason = proposal.reason.as_deref().unwrap_or("it has no value");
+            return Err(self.no_forecast(identifier, reason));
+        };
+        Ok(PublishedForecast { total, per_pod })
+    }
+
+    fn no_forecast(&self, identifier: &str, reason: &str) -> Unpublished {
+        Unpublished::NoForecast {
             object: self.name(),
             identifier: identifier.to_owned(),
             reason: reason.to_owned(),
-        };
-        let is_of_metric = |proposal: &&ProposalStatus| {
-            // HPAs select a forecast by a label, whose value cannot be every identifier.
-            proposal.name == identifier || label_value(&proposal.name) == identifier
-        };
-        let found = proposals(self.decision()?, ProposalSource::Forecast).find(is_of_metric);
-        let proposal = found.ok_or_else(|| absent("it is not forecast"))?;
-        let reason = || absent(proposal.reason.as_deref().unwrap_or("it has no value"));
-        // A proposal without a count has no value that may be acted on.
-        proposal.replicas.ok_or_else(reason)?;
-        let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
-        // The autoscaler that reads it has a rule of its own, so it is told the peak and not what our count is for.
-        let peak = proposal.forecast.as_ref().and_then(|it| number(&it.peak));
-        let numbers = peak
-            .or_else(|| number(&proposal.value))
-            .zip(number(&proposal.target));
-        let amounts = numbers.and_then(|(total, per_pod)| Amounts::of(total, per_pod));
-        let Amounts { total, per_pod } = amounts.ok_or_else(reason)?;
-        Ok(PublishedForecast { total, per_pod })
+        }
     }
 
     /// The target of one pod of the forecast metric, as of the last decision, however old that is. A decision without
@@ -174,8 +168,7 @@ impl<'a> Published<'a> {
     /// # Errors
     /// [`Unpublished`] if the forecast has no value in it.
     pub fn forecast_target(&self, identifier: &str) -> Result<Quantity, Unpublished> {
-        let status = self.object.status.as_ref();
-        let time = status.and_then(|status| status.decision.as_ref()?.time.as_ref());
+        let time = self.stored().and_then(|decision| decision.time.as_ref());
         let then = Self {
             object: self.object,
             now: time.map_or(self.now, |time| time.0),
@@ -235,11 +228,10 @@ impl<'a> Published<'a> {
     pub fn required(&self) -> Result<Option<i32>, Unpublished> {
         let decision = self.decision()?;
         let minimum = self.object.spec.min_replicas.unwrap_or(1);
-        let asks = |proposal: &ProposalStatus| {
+        let asked = decision.proposals.iter().flatten().any(|proposal| {
             proposal.source != ProposalSource::Observed
                 && proposal.replicas.is_some_and(|replicas| replicas > 0)
-        };
-        let asked = decision.proposals.iter().flatten().any(asks);
+        });
         match decision.floor {
             None if asked => Err(Unpublished::NoFloor {
                 object: self.name(),
@@ -250,9 +242,7 @@ impl<'a> Published<'a> {
 
     /// The metrics that are forecast, whether they have a value now or not.
     pub fn identifiers(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let status = self.object.status.as_ref();
-        let decision = status.and_then(|status| status.decision.as_ref());
-        decision
+        self.stored()
             .into_iter()
             .flat_map(|decision| proposals(decision, ProposalSource::Forecast))
             .map(|proposal| proposal.name.as_str())
@@ -271,12 +261,12 @@ impl<'a> Published<'a> {
     }
 
     fn dated(&self) -> Result<(&'a DecisionStatus, Timestamp), Unpublished> {
-        let status = self.object.status.as_ref();
-        let decision = status.and_then(|status| status.decision.as_ref());
-        let dated = decision.and_then(|decision| Some((decision, decision.time.as_ref()?.0)));
-        let (decision, at) = dated.ok_or_else(|| Unpublished::Undecided {
-            object: self.name(),
-        })?;
+        let (decision, at) = self
+            .stored()
+            .and_then(|decision| Some((decision, decision.time.as_ref()?.0)))
+            .ok_or_else(|| Unpublished::Undecided {
+                object: self.name(),
+            })?;
         if self.now.duration_since(at) > STALE_AFTER {
             return Err(Unpublished::Stale {
                 object: self.name(),
@@ -286,13 +276,16 @@ impl<'a> Published<'a> {
         Ok((decision, at))
     }
 
+    fn stored(&self) -> Option<&'a DecisionStatus> {
+        self.object.status.as_ref()?.decision.as_ref()
+    }
+
     fn name(&self) -> String {
         let meta = &self.object.metadata;
-        let part = |part: &Option<String>| part.clone().unwrap_or_default();
         format!(
             "EffectiveHorizontalPodAutoscaler {}/{}",
-            part(&meta.namespace),
-            part(&meta.name)
+            meta.namespace.as_deref().unwrap_or_default(),
+            meta.name.as_deref().unwrap_or_default()
         )
     }
 }
@@ -301,23 +294,28 @@ impl<'a> Published<'a> {
 /// value cannot have are replaced, and a hash of the identifier follows.
 #[must_use]
 pub fn label_value(identifier: &str) -> String {
-    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let ends_well = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
-    let mut ends = [identifier.chars().next(), identifier.chars().last()].into_iter();
-    let fits = identifier.len() <= LABEL_VALUE_MAX && identifier.chars().all(is_inner);
-    if fits && ends.all(ends_well) {
+    let ends = [identifier.chars().next(), identifier.chars().last()];
+    if identifier.len() <= LABEL_VALUE_MAX
+        && identifier.chars().all(is_inner)
+        && ends.iter().flatten().all(char::is_ascii_alphanumeric)
+    {
         return identifier.to_owned();
     }
     let hash = format!("-{:016x}", fnv1a(identifier.as_bytes()));
-    let kept = identifier
+    let kept: String = identifier
         .chars()
-        .map(|c| if is_inner(c) { c } else { '-' });
-    let kept: String = kept.take(LABEL_VALUE_MAX - hash.len()).collect();
-    let value = kept + &hash;
-    value
-        // A label value must begin with a letter or digit; that it ends with one is due to the hash.
+        .map(|c| if is_inner(c) { c } else { '-' })
+        .take(LABEL_VALUE_MAX - hash.len())
+        .collect();
+    // A label value must begin with a letter or digit; that it ends with one is due to the hash.
+    (kept + &hash)
         .trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
         .to_owned()
+}
+
+/// True if a character may stand within the value of a label.
+fn is_inner(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
 }
 
 /// The name under which a KEDA trigger of ours is known: the source, the autoscaler, and the metric of a forecast.
@@ -325,8 +323,8 @@ pub fn label_value(identifier: &str) -> String {
 /// KEDA replaces some characters in the names of its own scalers' metrics; they are replaced here in the same way.
 #[must_use]
 pub fn keda_metric_name(source: KedaSource, autoscaler: &str, metric: Option<&str>) -> String {
-    let parts = ["foretide", source.as_str(), autoscaler];
-    let parts: Vec<_> = parts.into_iter().chain(metric).collect();
+    let mut parts = vec!["foretide", source.as_str(), autoscaler];
+    parts.extend(metric);
     // The characters of KEDA's `NormalizeString`.
     parts.join("-").replace(['/', '.', ':', '%', '(', ')'], "-")
 }
@@ -335,23 +333,46 @@ pub fn keda_metric_name(source: KedaSource, autoscaler: &str, metric: Option<&st
 /// of the trigger.
 #[must_use]
 pub fn is_of_keda_trigger(name: &str, ours: &str) -> bool {
-    let position = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
     let parts = name.strip_prefix('s').and_then(|rest| rest.split_once('-'));
-    parts.is_some_and(|(digits, rest)| position(digits) && rest == ours)
+    let Some((position, rest)) = parts else {
+        return false;
+    };
+    let is_number = position.bytes().all(|byte| byte.is_ascii_digit());
+    !position.is_empty() && is_number && rest == ours
 }
 
 /// The largest count of the open cron windows.
 fn open_count(decision: &DecisionStatus) -> Option<i32> {
-    let open = proposals(decision, ProposalSource::Cron).filter_map(|cron| cron.replicas);
-    open.max()
+    proposals(decision, ProposalSource::Cron)
+        .filter_map(|cron| cron.replicas)
+        .max()
+}
+
+/// The amounts of a forecast. One without a count has no value that may be acted on.
+fn amounts(forecast: &ProposalStatus) -> Option<Amounts> {
+    forecast.replicas?;
+    // The autoscaler that reads it has a rule of its own, so it is told the peak and not what our count is for.
+    let peak = forecast
+        .forecast
+        .as_ref()
+        .and_then(|it| number(it.peak.as_deref()));
+    let total = peak.or_else(|| number(forecast.value.as_deref()))?;
+    Amounts::of(total, number(forecast.target.as_deref())?)
+}
+
+fn number(text: Option<&str>) -> Option<f64> {
+    text?.parse().ok()
 }
 
 fn proposals(
     decision: &DecisionStatus,
     source: ProposalSource,
 ) -> impl Iterator<Item = &ProposalStatus> {
-    let all = decision.proposals.iter().flatten();
-    all.filter(move |proposal| proposal.source == source)
+    decision
+        .proposals
+        .iter()
+        .flatten()
+        .filter(move |proposal| proposal.source == source)
 }
 
 #[cfg(test)]

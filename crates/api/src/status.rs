@@ -26,20 +26,19 @@ const HEALTHY_IF_FALSE: [&str; 2] = ["ScalingLimited", "ReplicaConflict"];
 
 /// `status.decision` of a decision.
 pub fn decision_status(decision: &Decision) -> DecisionStatus {
-    let count = |replicas: Replicas| Some(replicas.as_i32());
     DecisionStatus {
         time: Some(Time(decision.at)),
         // Of the process that writes it, not of the decision.
         leader_epoch: None,
-        current_replicas: count(decision.current),
+        current_replicas: Some(decision.current.as_i32()),
         proposals: Some(decision.proposals.iter().map(proposal_status).collect()),
         sources: Some(sources(decision)),
         winner: decision.winner.as_ref().map(|winner| source(winner.source)),
-        maximum: decision.maximum.and_then(count),
-        stabilized: count(decision.stabilized),
-        limited: count(decision.limited),
-        desired: count(decision.desired),
-        floor: decision.floor.and_then(count),
+        maximum: decision.maximum.map(Replicas::as_i32),
+        stabilized: Some(decision.stabilized.as_i32()),
+        limited: Some(decision.limited.as_i32()),
+        desired: Some(decision.desired.as_i32()),
+        floor: decision.floor.map(Replicas::as_i32),
         limit: decision.limit.map(|limit| limit.as_str().to_owned()),
         message: Some(excerpt(&decision.message(), MESSAGE_MAX)),
     }
@@ -47,22 +46,20 @@ pub fn decision_status(decision: &Decision) -> DecisionStatus {
 
 /// The largest proposal of each source.
 fn sources(decision: &Decision) -> SourceReplicas {
-    let largest = |source| decision.largest(source).map(Replicas::as_i32);
     SourceReplicas {
-        observed: largest(Source::Observed),
-        forecast: largest(Source::Forecast),
-        cron: largest(Source::Cron),
+        observed: decision.largest(Source::Observed).map(Replicas::as_i32),
+        forecast: decision.largest(Source::Forecast).map(Replicas::as_i32),
+        cron: decision.largest(Source::Cron).map(Replicas::as_i32),
     }
 }
 
 fn proposal_status(proposal: &Proposal) -> ProposalStatus {
-    let number = |value: f64| format!("{value}");
     ProposalStatus {
         source: source(proposal.source),
         name: proposal.name.clone(),
         replicas: proposal.replicas.map(Replicas::as_i32),
-        value: proposal.value.map(number),
-        target: proposal.target.map(number),
+        value: proposal.value.map(|value| value.to_string()),
+        target: proposal.target.map(|target| target.to_string()),
         reason: Some(proposal.reason.as_str().to_owned()),
         forecast: proposal.details.as_ref().map(forecast_status),
         query: proposal.query.as_deref().map(str::to_owned),
@@ -101,10 +98,17 @@ pub fn window_status(decision: &Decision) -> Vec<WindowStatus> {
         .collect()
 }
 
+/// A share, to three decimal places.
+fn share(share: f64) -> String {
+    ((share * 1000.0).round() / 1000.0).to_string()
+}
+
+fn number(value: f64) -> String {
+    without_noise(value).to_string()
+}
+
 /// `forecast` of a proposal or a prediction: what the forecast is based on.
 pub fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
-    let share = |share: f64| format!("{}", (share * 1000.0).round() / 1000.0);
-    let number = |value: f64| format!("{}", without_noise(value));
     // A forecast without a window is a path alone, which does not depend on the lead time.
     let lead_time = details.window.map(|_| details.lead_time);
     ForecastStatus {
@@ -141,17 +145,15 @@ pub fn cluster_status(
     reason: String,
 ) -> ClusterStatus {
     let pods = observed.and_then(|member| member.pods);
-    let count =
-        |of: fn(&foretide_federate::Pods) -> Replicas| pods.as_ref().map(|pods| of(pods).as_i32());
     let moved = entry.and_then(|entry| entry.moved.max(entry.shrunk));
     ClusterStatus {
         name: decided.name.clone(),
         min: Some(decided.min.as_i32()),
         max: Some(decided.max.as_i32()),
         floor: (decided.floor > Replicas::ZERO).then(|| decided.floor.as_i32()),
-        current: count(|pods| pods.replicas),
-        ready: count(|pods| pods.ready),
-        pending: count(|pods| pods.unschedulable),
+        current: pods.map(|pods| pods.replicas.as_i32()),
+        ready: pods.map(|pods| pods.ready.as_i32()),
+        pending: pods.map(|pods| pods.unschedulable.as_i32()),
         capacity: decided.capacity.map(Replicas::as_i32),
         utilization: utilization(observed),
         reason: Some(reason),

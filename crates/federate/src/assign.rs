@@ -141,26 +141,22 @@ pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_
         return duplicated(bounds, candidates);
     }
     let most = share(policy, bounds.max, candidates, Surplus::Spread);
-    let capped = candidates.iter().zip(&most.shares).map(|(candidate, max)| {
-        let mut candidate = *candidate;
+    let mut capped = candidates.to_vec();
+    for (candidate, max) in capped.iter_mut().zip(&most.shares) {
         // So that no minimum exceeds its maximum.
         candidate.preference.max = Replicas::new(*max);
-        candidate
-    });
-    let capped: Vec<_> = capped.collect();
+    }
     let least = share(policy, bounds.min, &capped, Surplus::Spread);
-    let both = least.shares.iter().zip(&most.shares);
-    let members = candidates
-        .iter()
-        .zip(both)
-        .filter(|(_, (_, max))| **max > 0);
-    let members = members.map(|(candidate, (min, max))| {
-        // 1 is the least that an HPA accepts.
-        let (min, max) = (Replicas::new((*min).max(1)), Replicas::new(*max));
-        (candidate.name.to_owned(), Budget { min, max })
-    });
+    let mut members = BTreeMap::new();
+    for (candidate, (min, max)) in candidates.iter().zip(least.shares.iter().zip(&most.shares)) {
+        if *max > 0 {
+            // 1 is the least that an HPA accepts.
+            let (min, max) = (Replicas::new((*min).max(1)), Replicas::new(*max));
+            members.insert(candidate.name.to_owned(), Budget { min, max });
+        }
+    }
     Budgets {
-        members: members.collect(),
+        members,
         unassigned: Replicas::new(most.left),
         remarks: remarks(policy, bounds, candidates),
     }
@@ -170,10 +166,14 @@ fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
     let max = bounds.max;
     // 1 is the least that an HPA accepts.
     let min = bounds.min.max(Replicas::new(1)).min(max);
-    let all = candidates.iter().filter(|_| max > Replicas::ZERO);
-    let all = all.map(|candidate| (candidate.name.to_owned(), Budget { min, max }));
+    if max == Replicas::ZERO {
+        return Budgets::default();
+    }
     Budgets {
-        members: all.collect(),
+        members: candidates
+            .iter()
+            .map(|candidate| (candidate.name.to_owned(), Budget { min, max }))
+            .collect(),
         ..Budgets::default()
     }
 }
@@ -214,9 +214,7 @@ pub fn share(
     candidates: &[Candidate<'_>],
     surplus: Surplus,
 ) -> Split {
-    let weights = weights(policy, candidates);
-    let recipients = candidates.iter().zip(weights);
-    let recipients: Vec<_> = recipients.map(|(c, weight)| c.recipient(weight)).collect();
+    let recipients = recipients(policy, candidates);
     match policy.kind {
         AssignmentKind::Duplicated => Split {
             shares: recipients.iter().map(|_| n.get()).collect(),
@@ -232,6 +230,15 @@ pub fn share(
     }
 }
 
+/// The candidates as recipients with their weights.
+pub(super) fn recipients<'a>(policy: &Policy, candidates: &[Candidate<'a>]) -> Vec<Recipient<'a>> {
+    candidates
+        .iter()
+        .zip(weights(policy, candidates))
+        .map(|(candidate, weight)| candidate.recipient(weight))
+        .collect()
+}
+
 /// The weights of the candidates: those of the preferences, the demand, or otherwise the capacity, which is also what
 /// [`fill`] fills up to.
 ///
@@ -243,13 +250,16 @@ pub fn share(
 #[must_use]
 pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
     let max = policy.bounds.max.get();
-    let of = |candidate: &Candidate<'_>| match policy.kind {
-        AssignmentKind::StaticWeighted => candidate.preference.weight.unwrap_or_default(),
-        _ => u64::from(candidate.capacity_or(max)),
-    };
     match (policy.kind, policy.weight_by) {
         (AssignmentKind::DynamicWeighted, WeightBy::Demand) => demand_weights(candidates),
-        _ => candidates.iter().map(of).collect(),
+        (AssignmentKind::StaticWeighted, _) => candidates
+            .iter()
+            .map(|candidate| candidate.preference.weight.unwrap_or_default())
+            .collect(),
+        _ => candidates
+            .iter()
+            .map(|candidate| u64::from(candidate.capacity_or(max)))
+            .collect(),
     }
 }
 
@@ -264,29 +274,39 @@ impl<'a> Candidate<'a> {
         }
     }
 
+    /// The demand as a weight, in thousandths of a replica; none if it is not known.
+    fn demand_weight(&self) -> Option<u64> {
+        let demand = self.demand.filter(|demand| is_usable(*demand))?;
+        let milli = Replicas::from_f64_trunc((demand * 1000.0).round());
+        Some(u64::from(milli.get()))
+    }
+
     /// The capacity; `max` where that is unknown or elastic.
     pub(super) fn capacity_or(&self, max: u32) -> u32 {
-        let known = self.capacity.filter(|_| !self.preference.elastic);
-        known.unwrap_or(max)
+        self.capacity
+            .filter(|_| !self.preference.elastic)
+            .unwrap_or(max)
     }
 }
 
-/// Demands as weights, in thousandths of a replica.
+/// True if a number can be a demand.
+pub(super) fn is_usable(demand: f64) -> bool {
+    demand.is_finite() && demand >= 0.0
+}
+
+/// Demands as weights. A member whose demand is unknown counts as an average one.
 fn demand_weights(candidates: &[Candidate<'_>]) -> Vec<u64> {
-    let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
-    let milli = |demand: f64| u64::from(Replicas::from_f64_trunc((demand * 1000.0).round()).get());
-    let demand = |c: &Candidate<'_>| c.demand.filter(usable).map(milli);
-    let known: Vec<u64> = candidates.iter().filter_map(demand).collect();
-    let count = u64::try_from(known.len()).unwrap_or(u64::MAX);
-    let mean = known
+    let weights: Vec<_> = candidates.iter().map(Candidate::demand_weight).collect();
+    let known = weights.iter().flatten().count();
+    let mean = weights
         .iter()
+        .flatten()
         .sum::<u64>()
-        .checked_div(count)
+        .checked_div(u64::try_from(known).unwrap_or(u64::MAX))
         .unwrap_or_default();
-    candidates
-        .iter()
-        // A member whose demand is unknown counts as an average one.
-        .map(|c| demand(c).unwrap_or(mean))
+    weights
+        .into_iter()
+        .map(|weight| weight.unwrap_or(mean))
         .collect()
 }
 
@@ -307,12 +327,14 @@ pub(super) fn tiers<'a>(
         larger_first.then_with(|| a.name.cmp(b.name))
     });
     let places = order.iter().map(|(at, _)| *at).collect();
-    let is_one_tier = |a: &Candidate<'_>, b: &Candidate<'_>| {
-        kind == AssignmentKind::Prioritized && a.preference.priority == b.preference.priority
-    };
-    let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| is_one_tier(a, b));
-    let tiers = tiers.map(|tier| tier.iter().map(|(_, (_, recipient))| *recipient).collect());
-    (tiers.collect(), places)
+    let has_tiers = kind == AssignmentKind::Prioritized;
+    let tiers = order
+        .chunk_by(|(_, (a, _)), (_, (b, _))| {
+            has_tiers && a.preference.priority == b.preference.priority
+        })
+        .map(|tier| tier.iter().map(|(_, (_, recipient))| *recipient).collect())
+        .collect();
+    (tiers, places)
 }
 
 /// Puts the shares of tiers back in the order of `places`, the positions that their recipients come from.
@@ -358,8 +380,9 @@ pub(super) fn thresholds<'s>(
         (Remark::ThresholdsAboveMax, least > max),
         (Remark::ThresholdsBelowMax, most < max && any),
     ];
-    let holding = all.into_iter().filter(|(_, holds)| *holds);
-    holding.map(|(remark, _)| remark).collect()
+    all.into_iter()
+        .filter_map(|(remark, holds)| holds.then_some(remark))
+        .collect()
 }
 
 #[cfg(test)]

@@ -216,13 +216,14 @@ impl Supply {
         let mut free = self.free();
         // Pending pods of other workloads get a node first.
         for other in &self.pending {
-            let mut fitting = free.iter_mut().filter(|node| node.fits(other) > 0);
-            if let Some(node) = fitting.next() {
+            if let Some(node) = free.iter_mut().find(|node| node.fits(other) > 0) {
                 node.reserve(&other.requests);
             }
         }
-        let more = free.iter().map(|node| node.fits(shape));
-        let fit = more.fold(0, i64::saturating_add);
+        let fit = free
+            .iter()
+            .map(|node| node.fits(shape))
+            .fold(0, i64::saturating_add);
         let left = self
             .quotas
             .iter()
@@ -237,17 +238,19 @@ impl Supply {
     }
 
     fn free(&self) -> Vec<FreeNode<'_>> {
-        let free = self.nodes.iter().map(|node| FreeNode {
-            node,
-            amounts: node.allocatable.iter().collect(),
-            // Stored in thousandths, like every amount.
-            pods: node.allocatable.get(PODS).unwrap_or_default() / 1000,
-            is_avoided: false,
-        });
-        let mut free: Vec<_> = free.collect();
-        let places = self.nodes.iter().enumerate();
+        let mut free = Vec::with_capacity(self.nodes.len());
         // By name: a cluster may have thousands of nodes, and many more pods.
-        let places: BTreeMap<_, _> = places.map(|(at, node)| (node.name.as_str(), at)).collect();
+        let mut places = BTreeMap::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            places.insert(node.name.as_str(), at);
+            free.push(FreeNode {
+                node,
+                amounts: node.allocatable.iter().collect(),
+                // Stored in thousandths, like every amount.
+                pods: node.allocatable.get(PODS).unwrap_or_default() / 1000,
+                is_avoided: false,
+            });
+        }
         for pod in &self.bound {
             let place = places.get(pod.node.as_str());
             if let Some(node) = place.and_then(|at| free.get_mut(*at)) {
@@ -274,14 +277,27 @@ impl FreeNode<'_> {
         if !self.node.takes(shape) || (shape.one_per_node && self.is_avoided) {
             return 0;
         }
-        let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
-        // A resource that the node does not list, such as a GPU, is one that it does not have.
-        let left = |resource| self.amounts.get(resource).copied().unwrap_or_default();
-        let fit = requested
-            .map(|(resource, milli)| left(resource) / milli)
-            .min();
+        let mut fit = self.pods;
+        for (resource, milli) in shape.requested() {
+            // A resource that the node does not list, such as a GPU, is one that it does not have.
+            let left = self.amounts.get(resource).copied().unwrap_or_default();
+            fit = fit.min(left / milli);
+        }
         let most = if shape.one_per_node { 1 } else { i64::MAX };
-        fit.unwrap_or(i64::MAX).min(self.pods).clamp(0, most)
+        fit.clamp(0, most)
+    }
+}
+
+impl PodShape {
+    /// The resources of which it requests any, in thousandths.
+    fn requested(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.requests.iter().filter(|(_, milli)| *milli > 0)
+    }
+
+    /// True if a taint keeps no such pod from a node.
+    fn tolerates(&self, taint: &Taint) -> bool {
+        taint.effect == TaintEffect::PreferNoSchedule
+            || self.tolerations.iter().any(|t| t.tolerates(taint))
     }
 }
 
@@ -304,15 +320,13 @@ impl Node {
     /// ```
     #[must_use]
     pub fn takes(&self, shape: &PodShape) -> bool {
-        let tolerated = |taint: &Taint| {
-            taint.effect == TaintEffect::PreferNoSchedule
-                || shape.tolerations.iter().any(|t| t.tolerates(taint))
-        };
-        let has = |(key, value): (&String, &String)| self.labels.get(key) == Some(value);
+        let selector = &shape.node_selector;
         let terms = shape.node_affinity.as_ref();
         self.usable
-            && self.taints.iter().all(tolerated)
-            && shape.node_selector.iter().all(has)
+            && self.taints.iter().all(|taint| shape.tolerates(taint))
+            && selector
+                .iter()
+                .all(|(key, value)| self.labels.get(key) == Some(value))
             && terms.is_none_or(|terms| terms.iter().any(|term| term.matches(self)))
     }
 }
@@ -330,11 +344,15 @@ impl Quota {
     /// a quota that has one counts nothing here.
     #[must_use]
     pub fn counts(&self, priority_class: &str) -> bool {
-        let of_class = |scope: &Requirement| scope.key() == PRIORITY_CLASS;
-        let class = (!priority_class.is_empty()).then_some(priority_class);
-        let pod = class.map(|class| (PRIORITY_CLASS.to_owned(), class.to_owned()));
+        let mut pod = Labels::new();
+        if !priority_class.is_empty() {
+            pod.insert(PRIORITY_CLASS.to_owned(), priority_class.to_owned());
+        }
         let scopes: Selector = self.scopes.iter().cloned().collect();
-        self.scopes.iter().all(of_class) && scopes.matches(&pod.into_iter().collect())
+        self.scopes
+            .iter()
+            .all(|scope| scope.key() == PRIORITY_CLASS)
+            && scopes.matches(&pod)
     }
 
     /// The number of further pods of this shape that it admits: the least, over the resources that it and the shape name, of
@@ -359,24 +377,24 @@ impl Quota {
         if !self.counts(&shape.priority_class) {
             return None;
         }
-        let left = |name: &str| {
-            let used = self.used.get(name).unwrap_or_default();
-            self.hard
-                .get(name)
-                .map(|hard| hard.saturating_sub(used).max(0))
-        };
-        let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
-        let by_resource = requested.flat_map(|(resource, milli)| {
+        let mut rooms = Vec::new();
+        for (resource, milli) in shape.requested() {
             // A quota may name a resource in either form.
-            let names = [resource.to_owned(), format!("requests.{resource}")];
-            names
-                .into_iter()
-                .filter_map(move |name| Some(left(&name)? / milli))
-        });
-        let by_count = [PODS, "count/pods"]
-            .into_iter()
-            .filter_map(|name| Some(left(name)? / 1000));
-        by_resource.chain(by_count).min().map(replicas_of)
+            for name in [resource, &format!("requests.{resource}")] {
+                rooms.extend(self.left(name).map(|left| left / milli));
+            }
+        }
+        for name in [PODS, "count/pods"] {
+            rooms.extend(self.left(name).map(|left| left / 1000));
+        }
+        rooms.into_iter().min().map(replicas_of)
+    }
+
+    /// The unused amount of a resource, in thousandths; none if the quota does not limit it.
+    fn left(&self, name: &str) -> Option<i64> {
+        let hard = self.hard.get(name)?;
+        let used = self.used.get(name).unwrap_or_default();
+        Some(hard.saturating_sub(used).max(0))
     }
 }
 

@@ -233,27 +233,23 @@ impl MemberDecision {
     }
 
     fn change(&self) -> String {
-        let ReplicaBounds { min, max } = self.before.unwrap_or_default();
-        let mut text = String::new();
-        let mut add = |what: &str, from: Replicas, to: Replicas| {
-            if from != to {
-                let comma = if text.is_empty() { "" } else { ", " };
-                // Writing to a string cannot fail.
-                write!(text, "{comma}{what} {from} -> {to}").ok();
-            }
-        };
         if matches!(self.action, Action::Hold) {
-            return text;
+            return String::new();
         }
-        add("min", min, self.min);
-        add("max", max, self.max);
+        let ReplicaBounds { min, max } = self.before.unwrap_or_default();
+        let mut changes = Vec::new();
+        if min != self.min {
+            changes.push(format!("min {min} -> {}", self.min));
+        }
+        if max != self.max {
+            changes.push(format!("max {max} -> {}", self.max));
+        }
         if let Some(replicas) = self.replicas
             && self.action.writes()
         {
-            let comma = if text.is_empty() { "" } else { ", " };
-            write!(text, "{comma}replicas {replicas}").ok();
+            changes.push(format!("replicas {replicas}"));
         }
-        text
+        changes.join(", ")
     }
 }
 
@@ -273,13 +269,18 @@ impl FleetDecision {
     /// can take.
     #[must_use]
     pub fn message(&self) -> String {
-        let changed = self.members.iter().filter(|member| member.action.writes());
-        let changed: Vec<_> = changed
+        let changed: Vec<_> = self
+            .members
+            .iter()
+            .filter(|member| member.action.writes())
             .map(|member| format!("{}: {}", member.name, member.sentence()))
             .collect();
         let mut text = if changed.is_empty() {
-            let with_budget = |member: &&MemberDecision| member.max > Replicas::ZERO;
-            let count = self.members.iter().filter(with_budget).count();
+            let count = self
+                .members
+                .iter()
+                .filter(|member| member.max > Replicas::ZERO)
+                .count();
             format!(
                 "nothing to change in {} with a share",
                 counted(count, "member")

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AssignmentKind, Candidate, Policy, Recipient, Split, Surplus, Ties, WeightBy,
-    assign::{in_order, tiers},
+    AssignmentKind, Candidate, Policy, Split, Surplus, Ties, WeightBy,
+    assign::{in_order, recipients, tiers},
     divide::fill_by,
-    webster, weights,
+    webster,
 };
 use foretide_domain::Replicas;
 
@@ -57,34 +57,29 @@ pub fn distribute(
     candidates: &[Candidate<'_>],
     previous: &BTreeMap<String, Replicas>,
 ) -> Split {
-    let weighted = || {
-        let weights = weights(policy, candidates);
-        let recipients = candidates
-            .iter()
-            .zip(weights)
-            .map(|(c, weight)| c.recipient(weight));
-        recipients.collect::<Vec<_>>()
-    };
     match policy.kind {
         AssignmentKind::Duplicated => duplicate(n, candidates),
-        AssignmentKind::StaticWeighted => webster(n.get(), &weighted(), Ties::default()),
+        AssignmentKind::StaticWeighted => {
+            webster(n.get(), &recipients(policy, candidates), Ties::default())
+        }
         AssignmentKind::DynamicWeighted => sticky(policy, n, candidates, previous),
         AssignmentKind::Aggregated | AssignmentKind::Prioritized => {
-            let (mut tiers, places) = tiers(policy.kind, candidates, weighted());
+            let recipients = recipients(policy, candidates);
+            let (mut tiers, places) = tiers(policy.kind, candidates, recipients);
             for recipient in tiers.iter_mut().flatten() {
                 recipient.weight = u64::from(recipient.top());
             }
-            let by_webster =
-                |n, recipients: &[Recipient<'_>]| webster(n, recipients, Ties::default());
-            in_order(&places, fill_by(n.get(), &tiers, Surplus::Keep, by_webster))
+            let split = fill_by(n.get(), &tiers, Surplus::Keep, |n, recipients| {
+                webster(n, recipients, Ties::default())
+            });
+            in_order(&places, split)
         }
     }
 }
 
 fn duplicate(n: Replicas, candidates: &[Candidate<'_>]) -> Split {
-    let clamped = |c: &Candidate<'_>| n.min(c.preference.max).max(c.preference.min).get();
     Split {
-        shares: candidates.iter().map(clamped).collect(),
+        shares: candidates.iter().map(|c| c.within_bounds(n)).collect(),
         left: 0,
     }
 }
@@ -96,46 +91,46 @@ fn sticky(
     candidates: &[Candidate<'_>],
     previous: &BTreeMap<String, Replicas>,
 ) -> Split {
-    let previous_count = |c: &Candidate<'_>| {
-        let count = previous.get(c.name).copied().unwrap_or_default();
-        count.min(c.preference.max).max(c.preference.min).get()
-    };
-    let kept: Vec<_> = candidates.iter().map(previous_count).collect();
-    let of_all = || candidates.iter().zip(&kept);
+    let mut kept = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let count = previous.get(candidate.name).copied();
+        kept.push(candidate.within_bounds(count.unwrap_or_default()));
+    }
     let held: u64 = kept.iter().map(|count| u64::from(*count)).sum();
     // Beyond `u32` the members hold more than any count, so nothing is added.
     let more = u32::try_from(held).map_or(0, |held| n.get().saturating_sub(held));
     // A smaller count is divided in proportion to the previous counts, so that all members shrink alike.
     if more == 0 {
-        let recipients: Vec<_> = of_all()
-            .map(|(c, kept)| c.recipient(u64::from(*kept)))
+        let recipients: Vec<_> = candidates
+            .iter()
+            .zip(kept)
+            .map(|(candidate, kept)| candidate.recipient(u64::from(kept)))
             .collect();
         return webster(n.get(), &recipients, Ties::default());
     }
-    let weights = match policy.weight_by {
-        WeightBy::Demand => weights(policy, candidates),
-        WeightBy::Capacity => of_all()
-            .map(|(c, kept)| c.spare_capacity(*kept, policy))
-            .collect(),
-    };
-    let recipients = of_all().zip(weights).map(|((c, kept), weight)| Recipient {
-        min: 0,
-        max: c.preference.max.get().saturating_sub(*kept),
-        ..c.recipient(weight)
-    });
-    let recipients: Vec<_> = recipients.collect();
+    let mut recipients = recipients(policy, candidates);
+    for ((candidate, recipient), kept) in candidates.iter().zip(&mut recipients).zip(&kept) {
+        if policy.weight_by == WeightBy::Capacity {
+            recipient.weight = candidate.spare_capacity(*kept, policy);
+        }
+        (recipient.min, recipient.max) = (0, recipient.max.saturating_sub(*kept));
+    }
     let added = webster(more, &recipients, Ties::default());
-    let shares = kept
-        .iter()
-        .zip(added.shares)
-        .map(|(kept, more)| kept.saturating_add(more));
+    for (share, more) in kept.iter_mut().zip(added.shares) {
+        *share = share.saturating_add(more);
+    }
     Split {
-        shares: shares.collect(),
+        shares: kept,
         left: added.left,
     }
 }
 
 impl Candidate<'_> {
+    /// A count within its limits, of which the lower one wins.
+    fn within_bounds(&self, n: Replicas) -> u32 {
+        n.min(self.preference.max).max(self.preference.min).get()
+    }
+
     /// The number that it can run beyond those that it keeps.
     fn spare_capacity(&self, kept: u32, policy: &Policy) -> u64 {
         let capacity = self.capacity_or(policy.bounds.max.get());

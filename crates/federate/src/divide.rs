@@ -63,8 +63,13 @@ impl Recipient<'_> {
         self.max.max(self.min)
     }
 
-    fn with_weight(&self, weight: u64) -> Self {
-        Self { weight, ..*self }
+    /// A recipient of at most `n`, weighted by it, where only the order tells recipients apart.
+    pub(super) fn up_to(n: u32) -> Self {
+        Self {
+            weight: u64::from(n),
+            max: n,
+            ..Self::default()
+        }
     }
 }
 
@@ -78,7 +83,7 @@ impl Split {
     /// ```
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.shares.iter().map(|share| u64::from(*share)).sum()
+        sum(&self.shares)
     }
 
     /// The shares with the recipients that have them.
@@ -159,11 +164,7 @@ pub(super) fn fill_by(
     surplus: Surplus,
     rule: impl Fn(u32, &[Recipient<'_>]) -> Split,
 ) -> Split {
-    let least: u64 = tiers
-        .iter()
-        .flatten()
-        .map(|recipient| u64::from(recipient.min))
-        .sum();
+    let least: u64 = tiers.iter().map(|tier| least(tier)).sum();
     // All minimums are reserved first: no tier may use up that of a later one.
     let mut rest = u64::from(n).saturating_sub(least);
     let mut shares = Vec::new();
@@ -176,8 +177,11 @@ pub(super) fn fill_by(
             if rest == 0 {
                 break;
             }
-            let room = tier.iter().zip(&*shares);
-            let room: Vec<_> = room.map(|(r, share)| above(r, *share)).collect();
+            let room: Vec<_> = tier
+                .iter()
+                .zip(&*shares)
+                .map(|(recipient, share)| above(recipient, *share))
+                .collect();
             let more = fill_tier(&mut rest, &room, &rule);
             for (share, more) in shares.iter_mut().zip(more) {
                 *share = share.saturating_add(more);
@@ -218,15 +222,8 @@ fn fill_tier(
     recipients: &[Recipient<'_>],
     rule: impl Fn(u32, &[Recipient<'_>]) -> Split,
 ) -> Vec<u32> {
-    let least: u64 = recipients
-        .iter()
-        .map(|recipient| u64::from(recipient.min))
-        .sum();
-    let most: u64 = recipients
-        .iter()
-        .map(|recipient| u64::from(recipient.top()))
-        .sum();
-    let taken = (*rest).min(most - least);
+    let least = least(recipients);
+    let taken = (*rest).min(most(recipients) - least);
     *rest -= taken;
     match recipients {
         // Most tiers are one member, and most are beyond what is left: neither needs a division.
@@ -236,49 +233,51 @@ fn fill_tier(
     }
 }
 
+/// The sum of the minimums.
+fn least(recipients: &[Recipient<'_>]) -> u64 {
+    recipients
+        .iter()
+        .map(|recipient| u64::from(recipient.min))
+        .sum()
+}
+
+/// The sum of the maximums.
+fn most(recipients: &[Recipient<'_>]) -> u64 {
+    recipients
+        .iter()
+        .map(|recipient| u64::from(recipient.top()))
+        .sum()
+}
+
 /// Divides among the weighted recipients by `rule`, then what they cannot take among the others.
 fn weighted_first(
     n: u32,
     recipients: &[Recipient<'_>],
     rule: impl Fn(u64, &[Recipient<'_>]) -> Vec<u32>,
 ) -> Split {
-    let least_of_all: u64 = recipients
+    let total = u64::from(n).max(least(recipients)).min(most(recipients));
+    let (weighted, mut others): (Vec<_>, Vec<_>) = recipients
         .iter()
-        .map(|recipient| u64::from(recipient.min))
-        .sum();
-    let most_of_all: u64 = recipients
-        .iter()
-        .map(|recipient| u64::from(recipient.top()))
-        .sum();
-    let total = u64::from(n).max(least_of_all).min(most_of_all);
-    let is_weighted = |recipient: &&Recipient| recipient.weight > 0;
-    let weighted: Vec<_> = recipients.iter().filter(is_weighted).copied().collect();
-    let others = recipients
-        .iter()
-        .filter(|recipient| !is_weighted(recipient));
-    let others: Vec<_> = others.map(|recipient| recipient.with_weight(1)).collect();
-    let least: u64 = others
-        .iter()
-        .map(|recipient| u64::from(recipient.min))
-        .sum();
-    let most: u64 = weighted
-        .iter()
-        .map(|recipient| u64::from(recipient.top()))
-        .sum();
+        .copied()
+        .partition(|recipient| recipient.weight > 0);
+    for recipient in &mut others {
+        recipient.weight = 1;
+    }
     // Recipients without a weight keep their minimums, and get more only when the others are full.
-    let first = (total - least).min(most);
+    let first = (total - least(&others)).min(most(&weighted));
     let mut of_weighted = rule(first, &weighted).into_iter();
     let mut of_others = rule(total - first, &others).into_iter();
-    let share = |recipient| {
-        let part = if is_weighted(&recipient) {
+    let mut shares = Vec::with_capacity(recipients.len());
+    for recipient in recipients {
+        let part = if recipient.weight > 0 {
             &mut of_weighted
         } else {
             &mut of_others
         };
-        part.next().unwrap_or(recipient.min)
-    };
+        shares.push(part.next().unwrap_or(recipient.min));
+    }
     Split {
-        shares: recipients.iter().map(share).collect(),
+        shares,
         left: narrow(u64::from(n).saturating_sub(total)),
     }
 }
@@ -318,13 +317,12 @@ fn quota(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
 
 /// By how much shares are above and below their bounds, in total.
 fn violations(recipients: &[&Recipient<'_>], shares: &[u64]) -> (u64, u64) {
-    let each = recipients.iter().zip(shares);
-    each.fold((0, 0), |(over, under), (recipient, share)| {
-        (
-            over + share.saturating_sub(u64::from(recipient.top())),
-            under + u64::from(recipient.min).saturating_sub(*share),
-        )
-    })
+    let (mut over, mut under) = (0, 0);
+    for (recipient, share) in recipients.iter().zip(shares) {
+        over += share.saturating_sub(u64::from(recipient.top()));
+        under += u64::from(recipient.min).saturating_sub(*share);
+    }
+    (over, under)
 }
 
 /// Exact shares rounded down, and one more for the heaviest of those with a remainder.
@@ -333,20 +331,28 @@ fn proportions(n: u64, recipients: &[&Recipient<'_>]) -> Vec<u64> {
         .iter()
         .map(|recipient| u128::from(recipient.weight))
         .sum();
-    let exact = |recipient: &Recipient| u128::from(n) * u128::from(recipient.weight);
-    let floor = |recipient: &&Recipient| exact(recipient).checked_div(weights).unwrap_or_default();
-    let mut shares: Vec<u128> = recipients.iter().map(floor).collect();
+    let mut shares: Vec<_> = recipients
+        .iter()
+        .map(|recipient| claim(n, recipient).checked_div(weights).unwrap_or_default())
+        .collect();
     let missing = u128::from(n).saturating_sub(shares.iter().sum());
     let mut order: Vec<_> = recipients.iter().zip(&mut shares).collect();
     // A share without a fraction gets nothing of the remainder.
-    order.retain(|(recipient, share)| **share * weights != exact(recipient));
+    order.retain(|(recipient, share)| **share * weights != claim(n, recipient));
     order.sort_by_key(|(recipient, _)| (Reverse(recipient.weight), recipient.name));
     let heaviest = usize::try_from(missing).unwrap_or(usize::MAX);
     for (_, share) in order.into_iter().take(heaviest) {
         *share += 1;
     }
-    let narrowed = shares.into_iter().map(u64::try_from);
-    narrowed.map(|share| share.unwrap_or(n)).collect()
+    shares
+        .into_iter()
+        .map(|share| u64::try_from(share).unwrap_or(n))
+        .collect()
+}
+
+/// The exact share of a recipient, times the sum of the weights.
+fn claim(n: u64, recipient: &Recipient<'_>) -> u128 {
+    u128::from(n) * u128::from(recipient.weight)
 }
 
 /// A recipient in the heap, ordered by its claim to the next replica.
@@ -362,20 +368,22 @@ impl HeapEntry<'_> {
     fn divisor(&self) -> u128 {
         2 * u128::from(self.share) + 1
     }
+
+    /// The quotient, times both divisors: multiplied crosswise, quotients are compared exactly.
+    fn claim_against(&self, other: &Self) -> u128 {
+        u128::from(self.recipient.weight) * other.divisor()
+    }
 }
 
 impl Ord for HeapEntry<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Multiplied crosswise, which is exact.
-        let quotient = |a: &Self, b: &Self| u128::from(a.recipient.weight) * b.divisor();
-        let by_name = || match self.ties {
-            Ties::NameAscending => other.recipient.name.cmp(self.recipient.name),
-            Ties::NameDescending => self.recipient.name.cmp(other.recipient.name),
-        };
-        quotient(self, other)
-            .cmp(&quotient(other, self))
+        self.claim_against(other)
+            .cmp(&other.claim_against(self))
             .then_with(|| other.share.cmp(&self.share))
-            .then_with(by_name)
+            .then_with(|| match self.ties {
+                Ties::NameAscending => other.recipient.name.cmp(self.recipient.name),
+                Ties::NameDescending => self.recipient.name.cmp(other.recipient.name),
+            })
     }
 }
 
@@ -389,17 +397,18 @@ impl PartialOrd for HeapEntry<'_> {
 fn highest_quotients(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
     // Starting from zero would take one step per replica; the search by price leaves few steps.
     let mut shares = affordable_shares(total, recipients);
-    let mut rest = total.saturating_sub(shares.iter().map(|share| u64::from(*share)).sum());
-    let heap = recipients.iter().zip(&shares).enumerate();
-    let heap = heap.map(|(at, (recipient, share))| HeapEntry {
-        recipient,
-        share: *share,
-        at,
-        ties,
-    });
-    let mut heap: BinaryHeap<_> = heap
-        .filter(|entry| entry.share < entry.recipient.top())
-        .collect();
+    let mut rest = total.saturating_sub(sum(&shares));
+    let mut heap = BinaryHeap::new();
+    for (at, (recipient, share)) in recipients.iter().zip(&shares).enumerate() {
+        if *share < recipient.top() {
+            heap.push(HeapEntry {
+                recipient,
+                share: *share,
+                at,
+                ties,
+            });
+        }
+    }
     while rest > 0
         && let Some(mut entry) = heap.pop()
     {
@@ -419,18 +428,6 @@ fn highest_quotients(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Ve
 /// price that the total can pay. Taking them at once does not change the result, and makes the time independent of the
 /// total.
 fn affordable_shares(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
-    // Prices are in units of 2^-64: fine enough to distinguish any two quotients of 64-bit weights and 32-bit shares.
-    let at_price = |price: u128| -> Vec<u32> {
-        let bought = |recipient: &Recipient| {
-            let quotients = (u128::from(recipient.weight) << 64) / price;
-            let share = quotients.div_ceil(2);
-            u32::try_from(share)
-                .unwrap_or(u32::MAX)
-                .clamp(recipient.min, recipient.top())
-        };
-        recipients.iter().map(bought).collect()
-    };
-    let cost = |shares: &[u32]| shares.iter().map(|share| u64::from(*share)).sum::<u64>();
     let heaviest = recipients
         .iter()
         .map(|recipient| u128::from(recipient.weight))
@@ -439,14 +436,31 @@ fn affordable_shares(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
     let (mut too_low, mut affordable) = (0, (heaviest.unwrap_or_default() << 64) + 1);
     while affordable - too_low > 1 {
         let price = too_low + (affordable - too_low) / 2;
-        let shares = at_price(price);
-        match cost(&shares).cmp(&total) {
+        let shares = shares_at_price(price, recipients);
+        match sum(&shares).cmp(&total) {
             Ordering::Less => affordable = price,
             Ordering::Equal => return shares,
             Ordering::Greater => too_low = price,
         }
     }
-    at_price(affordable)
+    shares_at_price(affordable, recipients)
+}
+
+/// The replicas that each recipient buys at a price, within its bounds. Prices are in units of 2^-64: fine enough to
+/// distinguish any two quotients of 64-bit weights and 32-bit shares.
+fn shares_at_price(price: u128, recipients: &[Recipient<'_>]) -> Vec<u32> {
+    let mut shares = Vec::with_capacity(recipients.len());
+    for recipient in recipients {
+        let quotients = (u128::from(recipient.weight) << 64) / price;
+        let bought = u32::try_from(quotients.div_ceil(2)).unwrap_or(u32::MAX);
+        shares.push(bought.clamp(recipient.min, recipient.top()));
+    }
+    shares
+}
+
+/// The sum of shares.
+fn sum(shares: &[u32]) -> u64 {
+    shares.iter().map(|share| u64::from(*share)).sum()
 }
 
 /// Saturates; a share of a `u32` always fits.

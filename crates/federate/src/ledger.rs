@@ -165,9 +165,10 @@ impl Ledger {
     /// assert!(ledger.remaining().eq(["eu"]));
     /// ```
     pub fn remaining(&self) -> impl Iterator<Item = &str> {
-        let members = self.members.iter();
-        let remaining = members.filter(|(_, entry)| entry.share_status != ShareStatus::Draining);
-        remaining.map(|(name, _)| name.as_str())
+        self.members
+            .iter()
+            .filter(|(_, entry)| entry.share_status != ShareStatus::Draining)
+            .map(|(name, _)| name.as_str())
     }
 
     /// The same ledger after the wall clock was stepped by `step`: everything in it is as long ago as before.

@@ -6,10 +6,35 @@
 //! budgets, floors, observations, ledger   -> rules R0..R12 -> decision, next ledger
 //! ```
 //!
-//! [`decide`] does all of it; [`assign()`], [`share`], [`distribute()`] and the divisions below them ([`quota_split`],
-//! [`webster`], [`fill`]) and [`Supply::capacity`] can be used alone. Everything is pure and deterministic; every timer
-//! is a value in the [`Ledger`]. The count of the fleet comes from [`autoscale`](foretide_domain::autoscale), and adapters reach
-//! the members. MIN and MAX stand for the fleet's `minReplicas` and `maxReplicas`.
+//! The crate owns the rules ([`decide`]), the divisions below them ([`assign()`], [`share`], [`distribute()`],
+//! [`quota_split`], [`webster`], [`fill`]), the capacity of a cluster ([`Supply::capacity`]), the selection of clusters
+//! ([`Affinity`], [`Toleration`]), and the [`Ledger`], which is stored between decisions. Everything is pure and
+//! deterministic; every timer is a value in the ledger. MIN and MAX stand for the fleet's `minReplicas` and
+//! `maxReplicas`.
+//!
+//! Of Foretide it uses the domain alone, which also decides the count of the fleet
+//! ([`autoscale`](foretide_domain::autoscale)). It must not read a clock, a file, a network or the environment, start a
+//! task, or know wire types of Kubernetes; adapters observe the members and write what is decided.
+//!
+//! ```
+//! use foretide_domain::{ReplicaBounds, Replicas};
+//! use foretide_federate::{AssignmentKind, Ledger, Member, Pods, Policy, Profile, Total, decide};
+//! use jiff::Timestamp;
+//!
+//! let member = |name: &str| Member {
+//!     profile: Profile { name: name.to_owned(), ..Profile::default() },
+//!     pods: Some(Pods::default()),
+//!     ..Member::default()
+//! };
+//! let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(10));
+//! let policy = Policy::new(AssignmentKind::StaticWeighted, bounds);
+//! let (members, total, now) = ([member("eu"), member("us")], Total::default(), Timestamp::UNIX_EPOCH);
+//!
+//! let (decision, ledger) = decide(&policy, &total, &members, &Ledger::default(), now);
+//! assert_eq!(decision.member("eu").map(|eu| eu.max.get()), Some(5));
+//! // The ledger goes into the next decision, which changes nothing.
+//! assert_eq!(decide(&policy, &total, &members, &ledger, now).1, ledger);
+//! ```
 
 mod affinity;
 mod assign;

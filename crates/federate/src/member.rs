@@ -136,3 +136,10 @@ pub struct Total {
     /// it is absent, as under Duplicated, Direct keeps the counts and Delegated ends nothing.
     pub desired: Option<Replicas>,
 }
+
+impl Total {
+    /// The demand, if it is known.
+    pub(super) fn finite_demand(&self) -> Option<f64> {
+        self.demand.filter(|demand| demand.is_finite())
+    }
+}

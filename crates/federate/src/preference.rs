@@ -109,30 +109,38 @@ impl Policy {
     ) -> Vec<Result<EffectivePreference, Dropped>> {
         // Without it, every preference would be compared with every cluster.
         let index = PreferenceIndex::new(&self.preferences);
-        let clusters = clusters.into_iter();
         let all: Vec<_> = clusters
+            .into_iter()
             .map(|cluster| self.merge(cluster, index.matching(cluster)))
             .collect();
         let is_weighted = all
             .iter()
             .flatten()
             .any(|preference| preference.weight.is_some());
-        let check = |merged: Option<EffectivePreference>| {
-            let mut merged = merged.ok_or(Dropped::NotSelected)?;
-            match self.kind {
-                // Without any weight all clusters are equal; with some, a cluster without one is left out.
-                AssignmentKind::StaticWeighted if !is_weighted => merged.weight = Some(1),
-                AssignmentKind::StaticWeighted if merged.weight.is_none() => {
-                    return Err(Dropped::NoPreference);
-                }
-                AssignmentKind::Prioritized if merged.priority.is_none() => {
-                    return Err(Dropped::NoPreference);
-                }
-                _ => {}
+        all.into_iter()
+            .map(|merged| self.kept(merged.ok_or(Dropped::NotSelected)?, is_weighted))
+            .collect()
+    }
+
+    /// The merged preferences of a selected cluster, or the reason why the policy leaves it out. `is_weighted`: some
+    /// cluster has a weight.
+    fn kept(
+        &self,
+        mut merged: EffectivePreference,
+        is_weighted: bool,
+    ) -> Result<EffectivePreference, Dropped> {
+        match self.kind {
+            // Without any weight all clusters are equal; with some, a cluster without one is left out.
+            AssignmentKind::StaticWeighted if !is_weighted => merged.weight = Some(1),
+            AssignmentKind::StaticWeighted if merged.weight.is_none() => {
+                return Err(Dropped::NoPreference);
             }
-            Ok(merged)
-        };
-        all.into_iter().map(check).collect()
+            AssignmentKind::Prioritized if merged.priority.is_none() => {
+                return Err(Dropped::NoPreference);
+            }
+            _ => {}
+        }
+        Ok(merged)
     }
 }
 
@@ -146,15 +154,17 @@ struct PreferenceIndex<'p> {
 
 impl<'p> PreferenceIndex<'p> {
     fn new(all: &'p [Preference]) -> Self {
-        let (mut by_name, mut unnamed) = (BTreeMap::new(), Vec::new());
+        let (mut by_name, mut unnamed) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
         for (at, preference) in all.iter().enumerate() {
             let names = &preference.targets.names;
             if names.is_empty() {
                 unnamed.push((at, preference));
             }
             for name in names {
-                let same: &mut Vec<_> = by_name.entry(name.as_str()).or_default();
-                same.push((at, preference));
+                by_name
+                    .entry(name.as_str())
+                    .or_default()
+                    .push((at, preference));
             }
         }
         Self { by_name, unnamed }
@@ -162,9 +172,10 @@ impl<'p> PreferenceIndex<'p> {
 
     /// The preferences that match a cluster, in the order of the policy.
     fn matching(&self, cluster: &Profile) -> impl Iterator<Item = &'p Preference> {
-        let named = self.by_name.get(cluster.name.as_str());
-        let named = named.into_iter().flatten();
-        let mut all: Vec<_> = named.chain(&self.unnamed).copied().collect();
+        let mut all = self.unnamed.clone();
+        if let Some(named) = self.by_name.get(cluster.name.as_str()) {
+            all.extend(named);
+        }
         all.sort_by_key(|(at, _)| *at);
         all.retain(|(_, preference)| preference.targets.matches(cluster));
         all.into_iter().map(|(_, preference)| preference)

@@ -47,9 +47,11 @@ impl FromStr for TaintEffect {
     type Err = ParseTaintEffectError;
 
     fn from_str(text: &str) -> Result<Self, ParseTaintEffectError> {
-        let mut all = Self::ALL.iter().copied();
-        let found = all.find(|effect| effect.as_str() == text);
-        found.ok_or(ParseTaintEffectError)
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|effect| effect.as_str() == text)
+            .ok_or(ParseTaintEffectError)
     }
 }
 

@@ -125,9 +125,11 @@ impl BearerToken {
     pub fn of_header(value: &str) -> Option<Self> {
         let (scheme, token) = value.split_once(' ')?;
         let token = token.trim_matches(' ');
-        let is_token_char = |c: char| c.is_ascii_alphanumeric() || "-._~+/".contains(c);
         let unpadded = token.trim_end_matches('=');
-        let is_token = !unpadded.is_empty() && unpadded.chars().all(is_token_char);
+        let is_token = !unpadded.is_empty()
+            && unpadded
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-._~+/".contains(c));
         (scheme.eq_ignore_ascii_case("bearer") && is_token && token.len() <= TOKEN_MAX)
             .then(|| Self(token.to_owned()))
     }

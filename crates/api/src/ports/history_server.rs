@@ -141,8 +141,10 @@ impl HistoryServer {
     pub fn new(url: &str, credentials: CredentialFiles) -> Result<Self, ServerError> {
         // A URL parser also takes `http:host`.
         let is_absolute = url.starts_with("http://") || url.starts_with("https://");
-        let parsed = Url::parse(url.trim_end_matches('/')).ok();
-        let url = parsed.filter(|_| is_absolute).ok_or(ServerError::Url)?;
+        let url = match Url::parse(url.trim_end_matches('/')) {
+            Ok(url) if is_absolute => url,
+            _ => return Err(ServerError::Url),
+        };
         let is_anonymous = url.username().is_empty() && url.password().is_none();
         if !is_anonymous || url.query().is_some() || url.fragment().is_some() {
             return Err(ServerError::NotABase);
@@ -186,25 +188,18 @@ impl CredentialFiles {
             Some(Authorization::Bearer { .. }) => Some("a bearer token"),
             Some(Authorization::Basic { .. }) => Some("a password"),
             None if self.client_certificate.is_some() => Some("a client certificate"),
-            None => {
-                let is_secret = |header: &CustomHeader| matches!(header.value, Setting::File(_));
-                self.headers
-                    .iter()
-                    .any(is_secret)
-                    .then_some("a secret header")
-            }
+            None => self
+                .headers
+                .iter()
+                .any(|header| matches!(header.value, Setting::File(_)))
+                .then_some("a secret header"),
         }
     }
 
     /// The headers, in words, without secrets: one of them may name a tenant. Absent if there are none.
     #[must_use]
     pub fn headers_in_words(&self) -> Option<String> {
-        let each = self.headers.iter().map(|header| match &header.value {
-            Setting::Value(value) if header.names_tenant() => format!("{}: {value}", header.name),
-            Setting::Value(_) => header.name.clone(),
-            Setting::File(path) => format!("{} of {}", header.name, path.display()),
-        });
-        let all: Vec<String> = each.collect();
+        let all: Vec<_> = self.headers.iter().map(CustomHeader::in_words).collect();
         (!all.is_empty()).then(|| all.join(", "))
     }
 }
@@ -212,9 +207,18 @@ impl CredentialFiles {
 // === impl CustomHeader ===
 
 impl CustomHeader {
+    fn in_words(&self) -> String {
+        match &self.value {
+            Setting::Value(value) if self.names_tenant() => format!("{}: {value}", self.name),
+            Setting::Value(_) => self.name.clone(),
+            Setting::File(path) => format!("{} of {}", self.name, path.display()),
+        }
+    }
+
     fn names_tenant(&self) -> bool {
-        let mut known = TENANT_HEADERS.iter();
-        known.any(|header| header.eq_ignore_ascii_case(&self.name))
+        TENANT_HEADERS
+            .iter()
+            .any(|header| header.eq_ignore_ascii_case(&self.name))
     }
 }
 
@@ -267,8 +271,10 @@ impl CredentialExpiry {
         let validity = self
             .valid_from
             .map(|from| self.expires.duration_since(from));
-        let short = validity.filter(|validity| *validity < SHORT_LIVED);
-        let ahead = short.map_or(EXPIRES_SOON, |validity| validity / 10);
+        let ahead = match validity {
+            Some(validity) if validity < SHORT_LIVED => validity / 10,
+            _ => EXPIRES_SOON,
+        };
         self.expires.duration_since(now) < ahead
     }
 }

@@ -42,16 +42,10 @@ impl CostLimits {
         let mut percents = BTreeMap::new();
         for limit in limits {
             let limit = limit.as_ref();
-            let refused = || InvalidCostLimit(limit.to_owned());
-            let (namespace, percent) = limit.split_once('=').ok_or_else(refused)?;
-            let parsed = percent.trim().parse::<f64>().ok();
-            // `parse` accepts NaN and inf; no range contains them.
-            let in_range = parsed.filter(|percent| (0.0..=MOST).contains(percent));
-            let percent = in_range.ok_or_else(refused)?;
-            let namespace = namespace.trim();
-            if !is_namespace(namespace) || percents.insert(namespace.to_owned(), percent).is_some()
-            {
-                return Err(refused());
+            let (namespace, percent) =
+                namespace_limit(limit).ok_or_else(|| InvalidCostLimit(limit.to_owned()))?;
+            if percents.insert(namespace.to_owned(), percent).is_some() {
+                return Err(InvalidCostLimit(limit.to_owned()));
             }
         }
         Ok(Self { percents })
@@ -60,14 +54,28 @@ impl CostLimits {
     /// The limit of a namespace, if it has one.
     #[must_use]
     pub fn percent(&self, namespace: &str) -> Option<f64> {
-        let own = self.percents.get(namespace);
-        own.or_else(|| self.percents.get(OTHERS)).copied()
+        self.percents
+            .get(namespace)
+            .or_else(|| self.percents.get(OTHERS))
+            .copied()
     }
 }
 
+/// The namespace and its limit.
+fn namespace_limit(text: &str) -> Option<(&str, f64)> {
+    let (namespace, percent) = text.split_once('=')?;
+    let (namespace, percent) = (namespace.trim(), percent.trim().parse().ok()?);
+    // `parse` accepts NaN and inf; no range contains them.
+    let is_limit = is_namespace(namespace) && (0.0..=MOST).contains(&percent);
+    is_limit.then_some((namespace, percent))
+}
+
 fn is_namespace(name: &str) -> bool {
-    let is_label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    name == OTHERS || (!name.is_empty() && name.chars().all(is_label))
+    name == OTHERS
+        || (!name.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
 }
 
 #[cfg(test)]

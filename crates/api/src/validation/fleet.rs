@@ -20,7 +20,7 @@ use foretide_domain::{
     workload::{Mode, SpecPart, SpecProblem, Strategy, Workload},
 };
 use foretide_federate::{
-    AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource,
+    Affinity, AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource,
 };
 use jiff::SignedDuration;
 
@@ -49,8 +49,10 @@ pub struct FleetSpec {
 impl FleetSpec {
     /// The metrics that are measured in each member, in the order of the spec.
     pub fn member_metrics(&self) -> impl Iterator<Item = &MetricSpec> {
-        let metrics = self.workload.metrics.iter();
-        metrics.filter(|metric| self.is_members_own(metric))
+        self.workload
+            .metrics
+            .iter()
+            .filter(|metric| self.is_members_own(metric))
     }
 
     /// True if each member's own decision uses the metric, and its HPA has it. Otherwise the hub decides by one value for
@@ -183,8 +185,11 @@ fn refuse_metric_mode(workload: &Workload, violations: &mut Vec<Violation>) {
 
 /// Direct also if members have no metrics of their own: an HPA without metrics would default to cpu at 80 %.
 fn mode(workload: &Workload, scopes: &BTreeSet<String>) -> Mode {
-    let own = |metric: &MetricSpec| !scopes.contains(&metric.identifier());
-    if workload.metrics.iter().any(own) {
+    let has_own = workload
+        .metrics
+        .iter()
+        .any(|metric| !scopes.contains(&metric.identifier()));
+    if has_own {
         workload.mode_in_force()
     } else {
         Mode::Direct
@@ -192,13 +197,14 @@ fn mode(workload: &Workload, scopes: &BTreeSet<String>) -> Mode {
 }
 
 fn tolerance(workload: &Workload, settings: &Settings) -> f64 {
-    let behavior = workload.behavior.as_ref();
-    let written = behavior.map(|b| (b.scale_up.tolerance, b.scale_down.tolerance));
-    let (up, down) = written.unwrap_or_default();
-    let or_default = |tolerance: Option<f64>| tolerance.unwrap_or(settings.tolerance);
+    let (up, down) = match &workload.behavior {
+        Some(behavior) => (behavior.scale_up.tolerance, behavior.scale_down.tolerance),
+        None => (None, None),
+    };
+    let default = settings.tolerance;
     // The rules compare in both directions with one number. The smaller one would make them act on a demand that the
     // members' HPAs ignore.
-    or_default(up).max(or_default(down))
+    up.unwrap_or(default).max(down.unwrap_or(default))
 }
 
 /// The metrics that are measured once for the fleet: external ones, unless `metricScope` changes that.
@@ -207,9 +213,12 @@ fn scopes(
     workload: &mut Workload,
     violations: &mut Vec<Violation>,
 ) -> BTreeSet<String> {
-    let is_external = |metric: &&MetricSpec| matches!(metric, MetricSpec::External { .. });
-    let external = workload.metrics.iter().filter(is_external);
-    let mut scopes: BTreeSet<_> = external.map(MetricSpec::identifier).collect();
+    let mut scopes: BTreeSet<_> = workload
+        .metrics
+        .iter()
+        .filter(|metric| matches!(metric, MetricSpec::External { .. }))
+        .map(MetricSpec::identifier)
+        .collect();
     let known: BTreeSet<_> = workload
         .metrics
         .iter()
@@ -255,13 +264,14 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
     let rebalance = spec.rebalance.clone().unwrap_or_default();
     let kind = kind(assignment.federated_hpa_assignment_type.unwrap_or_default());
     let preferences = preferences(assignment, kind, violations);
-    let written_affinity = spec.cluster_affinity.as_ref();
-    let affinity = written_affinity
-        .map(|wire| AffinityConverter::new("spec.clusterAffinity", violations).affinity(wire));
+    let affinity = match &spec.cluster_affinity {
+        Some(wire) => AffinityConverter::new("spec.clusterAffinity", violations).affinity(wire),
+        None => Affinity::default(),
+    };
     let default = Policy::new(kind, workload.bounds);
     let mut number = NumberConverter(violations);
     Policy {
-        affinity: affinity.unwrap_or_default(),
+        affinity,
         preferences,
         weight_by: match assignment.weight_by.unwrap_or_default() {
             WireWeight::Capacity => WeightBy::Capacity,
@@ -340,17 +350,15 @@ fn preference(
     let targets = AffinityConverter::new(&format!("{field}.targetCluster"), violations)
         .affinity(&wire.target_cluster);
     let mut number = NumberConverter(violations);
-    let mut threshold = |name: &str, n: Option<i32>| {
-        let n = number.within(&format!("{field}.{name}"), n?, 0..=MAX_REPLICAS);
-        Some(Replicas::from_i32(n))
-    };
-    let min = threshold("autoscalingMinThreshold", wire.autoscaling_min_threshold);
-    let max = threshold("autoscalingMaxThreshold", wire.autoscaling_max_threshold);
+    let min_field = format!("{field}.autoscalingMinThreshold");
+    let max_field = format!("{field}.autoscalingMaxThreshold");
+    let min = number.threshold(&min_field, wire.autoscaling_min_threshold);
+    let max = number.threshold(&max_field, wire.autoscaling_max_threshold);
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
         number.0.push(Violation::new(
-            format!("{field}.autoscalingMinThreshold"),
+            min_field,
             min.to_string(),
             format!("at most autoscalingMaxThreshold, which is {max}"),
         ));
@@ -399,6 +407,12 @@ impl NumberConverter<'_> {
         written.map_or(default, |n| {
             SignedDuration::from_secs(self.within(field, n, 0..=most).into())
         })
+    }
+
+    /// A threshold of a member's count, if there is one.
+    fn threshold(&mut self, field: &str, written: Option<i32>) -> Option<Replicas> {
+        let n = self.within(field, written?, 0..=MAX_REPLICAS);
+        Some(Replicas::from_i32(n))
     }
 
     fn settle(&mut self, rebalance: &Rebalance) -> Option<u32> {

@@ -50,11 +50,13 @@ pub(super) fn check(spec: &EffectiveHorizontalPodAutoscalerSpec, violations: &mu
     limits.estimators(spec);
     let metrics = spec.metrics.as_deref().unwrap_or_default();
     limits.count("spec.metrics", metrics.len(), METRICS_MAX);
-    let listed = metrics.iter().take(METRICS_MAX).enumerate();
-    let metric_parts = listed.map(|(at, metric)| (format!("spec.metrics[{at}]"), metric.raw()));
-    let behavior = spec.behavior.iter();
-    let behavior_part = behavior.map(|behavior| ("spec.behavior".to_owned(), behavior.raw()));
-    let parts: Vec<_> = metric_parts.chain(behavior_part).collect();
+    let mut parts = Vec::new();
+    for (at, metric) in metrics.iter().take(METRICS_MAX).enumerate() {
+        parts.push((format!("spec.metrics[{at}]"), metric.raw()));
+    }
+    if let Some(behavior) = &spec.behavior {
+        parts.push(("spec.behavior".to_owned(), behavior.raw()));
+    }
     limits.size(
         "spec.metrics and spec.behavior",
         parts.iter().map(|(_, part)| *part),
@@ -143,15 +145,14 @@ impl Limits<'_> {
         };
         let field = "spec.prediction.predictionAlgorithm.dsp.estimators";
         let (fft, max_value) = (&estimators.fft, &estimators.max_value);
-        let of = |length: Option<usize>| length.unwrap_or_default();
         self.count(
             &format!("{field}.fft"),
-            of(fft.as_ref().map(Vec::len)),
+            fft.as_ref().map_or(0, Vec::len),
             ESTIMATORS_MAX,
         );
         self.count(
             &format!("{field}.maxValue"),
-            of(max_value.as_ref().map(Vec::len)),
+            max_value.as_ref().map_or(0, Vec::len),
             ESTIMATORS_MAX,
         );
     }
@@ -189,9 +190,11 @@ fn size(value: &Value) -> usize {
         Value::String(text) => text.len() + 2,
         Value::Array(values) => values.iter().map(|value| size(value) + 1).sum::<usize>() + 2,
         Value::Object(members) => {
-            let members = members.iter();
-            let sizes = members.map(|(name, value)| name.len() + size(value) + 4);
-            sizes.sum::<usize>() + 2
+            let mut all = 2;
+            for (name, value) in members {
+                all += name.len() + size(value) + 4;
+            }
+            all
         }
     }
 }

@@ -298,12 +298,12 @@ impl FieldConverter<'_> {
 
     fn tolerance(&mut self, part: &str, wire: Option<&WireQuantity>) -> Option<f64> {
         let text = &wire?.0;
-        let parsed = text
+        let ratio = text
             .parse::<Quantity>()
             .ok()
             // Not in milli-units, which are rounded up: a tolerance of 0.0001 would become 0.001.
-            .map(|quantity| quantity.approx_f64());
-        let ratio = parsed.filter(|ratio| *ratio >= 0.0);
+            .map(|quantity| quantity.approx_f64())
+            .filter(|ratio| *ratio >= 0.0);
         if ratio.is_none() {
             let part = format!("{part}.tolerance");
             let expected = "a ratio of at least 0, such as 0.05";

@@ -123,9 +123,8 @@ pub fn workload(
 /// Refuses a minimum of zero from which nothing raises the count again, as the API server does in an HPA. A forecast of
 /// what pods use does not: its history ends with the pods. In a fleet 0 counts as 1.
 fn refuse_sleep_for_ever(workload: &Workload, violations: &mut Vec<Violation>) {
-    let wakes = |window: &Window| window.target_replicas() > 0;
-    let is_woken =
-        workload.hpa(workload.bounds).reads_beyond_pods() || workload.windows.iter().any(wakes);
+    let is_woken = workload.hpa(workload.bounds).reads_beyond_pods()
+        || workload.windows.iter().any(|w| w.target_replicas() > 0);
     if workload.bounds.min == Replicas::ZERO && !is_woken {
         let expected = "1 or more, because nothing brings the workload back from zero: its metrics have no value without \
                         pods; or add a metric of type Object or External, or a cron";
@@ -243,17 +242,15 @@ fn windows(
     local: &Zone,
     problems: &mut Vec<SpecProblem>,
 ) -> Vec<Window> {
+    let mut windows = Vec::new();
     // `limits::check` refuses a longer list.
-    let crons = spec.crons.iter().flatten().take(limits::CRONS_MAX);
-    crons
-        .filter_map(|cron| match window(cron, local) {
-            Ok(window) => Some(window),
-            Err(problem) => {
-                problems.push(problem);
-                None
-            }
-        })
-        .collect()
+    for cron in spec.crons.iter().flatten().take(limits::CRONS_MAX) {
+        match window(cron, local) {
+            Ok(window) => windows.push(window),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    windows
 }
 
 /// Converts one cron of a spec.
@@ -262,25 +259,29 @@ fn windows(
 /// Why it is left out.
 pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, SpecProblem> {
     let name = cron.name.clone().unwrap_or_default();
-    let problem = |reason: Reason, message: String| SpecProblem {
-        part: SpecPart::Cron(name.clone()),
-        reason,
-        message,
-    };
-    let count = cron.target_replicas.and_then(|n| u32::try_from(n).ok());
-    let target = count.ok_or_else(|| {
+    let target = cron.target_replicas.and_then(|n| u32::try_from(n).ok());
+    let Some(target_replicas) = target else {
         let message = format!("cron `{name}`: targetReplicas must be a number of at least 0");
-        problem(Reason::InvalidCron, message)
-    })?;
+        return Err(cron_problem(name, Reason::InvalidCron, message));
+    };
     let text = WindowText {
         name: &name,
         start: cron.start.as_deref().unwrap_or_default(),
         end: cron.end.as_deref().unwrap_or_default(),
         timezone: cron.timezone.as_deref().unwrap_or_default(),
-        target_replicas: target,
+        target_replicas,
     };
-    Window::parse(&text, local)
-        .map_err(|error: WindowError| problem(Reason::from(&error), chain(&error)))
+    Window::parse(&text, local).map_err(|error: WindowError| {
+        cron_problem(name.clone(), Reason::from(&error), chain(&error))
+    })
+}
+
+fn cron_problem(cron: String, reason: Reason, message: String) -> SpecProblem {
+    SpecProblem {
+        part: SpecPart::Cron(cron),
+        reason,
+        message,
+    }
 }
 
 fn prediction(
@@ -288,13 +289,6 @@ fn prediction(
     problems: &mut Vec<SpecProblem>,
 ) -> Option<Prediction> {
     let prediction = spec.prediction.as_ref()?;
-    let mut problem = |field: &str, message: String| {
-        problems.push(SpecProblem {
-            part: SpecPart::Field(field.to_owned()),
-            reason: Reason::InvalidSpec,
-            message,
-        });
-    };
     let window = match prediction.prediction_window_seconds {
         None => PREDICTION_WINDOW,
         Some(seconds) if PREDICTION_WINDOW_SECONDS.contains(&seconds) => {
@@ -302,17 +296,15 @@ fn prediction(
         }
         Some(seconds) => {
             let field = "spec.prediction.predictionWindowSeconds";
-            problem(
-                field,
-                format!("{field} is {seconds}, expected 60 to 604800; 3600 is used"),
-            );
+            let message = format!("{field} is {seconds}, expected 60 to 604800; 3600 is used");
+            problems.push(field_problem(field, message));
             PREDICTION_WINDOW
         }
     };
     let name = match forecaster(prediction) {
         Ok(forecaster) => forecaster.name().to_owned(),
         Err(violation) => {
-            problem(&violation.field, violation.to_string());
+            problems.push(field_problem(&violation.field, violation.to_string()));
             String::new()
         }
     };
@@ -320,6 +312,14 @@ fn prediction(
         window,
         algorithm: name,
     })
+}
+
+fn field_problem(field: &str, message: String) -> SpecProblem {
+    SpecProblem {
+        part: SpecPart::Field(field.to_owned()),
+        reason: Reason::InvalidSpec,
+        message,
+    }
 }
 
 #[cfg(test)]

@@ -60,9 +60,11 @@ impl FromStr for TargetKind {
         let (kind, group) = text.split_once('.').unwrap_or((text, ""));
         let has_kind = kind.starts_with(|c: char| c.is_ascii_uppercase())
             && kind.chars().all(|c| c.is_ascii_alphanumeric());
-        let in_group = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+        let is_group = group
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c));
         // Only a text without a dot means the core group: `Deployment.` lacks its group.
-        let has_group = group.chars().all(in_group) && !(group.is_empty() && text.contains('.'));
+        let has_group = is_group && !(group.is_empty() && text.contains('.'));
         if has_kind && has_group {
             Ok(Self {
                 kind: kind.to_owned(),

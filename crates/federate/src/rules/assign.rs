@@ -29,12 +29,12 @@ pub(super) fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let candidates: Vec<_> = fleet.active().map(candidate).collect();
     let budgets = budgets(fleet, &candidates);
     let by_name = floor_bases(fleet.policy, &candidates);
-    let shares = fleet.members.iter().map(|state| {
-        let basis = by_name.get(state.name()).copied();
+    let mut shares = Vec::with_capacity(fleet.members.len());
+    for state in &fleet.members {
         let budget = budgets.members.get(state.name()).copied();
-        share(fleet, state, budget.unwrap_or_default(), basis)
-    });
-    let shares: Vec<_> = shares.collect();
+        let basis = by_name.get(state.name()).copied();
+        shares.push(share(fleet, state, budget.unwrap_or_default(), basis));
+    }
     let ledger = Ledger {
         generation: Some(fleet.policy.generation),
         unassigned: budgets.unassigned,
@@ -148,33 +148,27 @@ pub(super) fn candidate_with<'a>(state: &MemberState<'a>, max: u32) -> Candidate
 
 fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     let bounds = fleet.policy.bounds;
-    let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
-    if fleet.policy.kind == AssignmentKind::Duplicated || pinned().next().is_none() {
+    if fleet.policy.kind == AssignmentKind::Duplicated || fleet.pinned().next().is_none() {
         return divide(fleet.policy, bounds, candidates);
     }
     // Divided among all first, so that each of the others gets its own share of MIN.
-    let lost = pinned().map(candidate);
+    let lost = fleet.pinned().map(candidate);
     let all: Vec<_> = candidates.iter().copied().chain(lost).collect();
-    let all_budgets = divide(fleet.policy, bounds, &all);
-    let least = |name: &str| {
-        all_budgets
-            .members
-            .get(name)
-            .map_or(Replicas::ZERO, |b| b.min)
-    };
-    let raised = candidates.iter().copied().map(|mut candidate| {
+    let shares = divide(fleet.policy, bounds, &all).members;
+    let mut raised = candidates.to_vec();
+    for candidate in &mut raised {
+        let share = shares.get(candidate.name).copied().unwrap_or_default();
         let preference = &mut candidate.preference;
-        preference.min = preference.min.max(least(candidate.name));
+        preference.min = preference.min.max(share.min);
         preference.max = preference.max.max(preference.min);
-        candidate
-    });
-    let raised: Vec<_> = raised.collect();
-    let left = |bound: Replicas, held: u32| Replicas::new(bound.get().saturating_sub(held));
-    let bounds = ReplicaBounds::new(
-        left(bounds.min, sum(pinned().map(MemberState::min))),
-        left(bounds.max, sum(pinned().map(MemberState::max))),
+    }
+    let min_held = sum(fleet.pinned().map(MemberState::min));
+    let max_held = sum(fleet.pinned().map(MemberState::max));
+    let left = ReplicaBounds::new(
+        bounds.min.saturating_sub(Replicas::new(min_held)),
+        bounds.max.saturating_sub(Replicas::new(max_held)),
     );
-    divide(fleet.policy, bounds, &raised)
+    divide(fleet.policy, left, &raised)
 }
 
 /// Capacities, weights and the order of filling, by member: floors are divided by them until the next assignment.
@@ -184,16 +178,16 @@ pub(super) fn floor_bases<'a>(
 ) -> BTreeMap<&'a str, FloorBasis> {
     let weights = weights(policy, candidates);
     let ranks = ranks(policy.kind, candidates, &weights);
-    let weighted = candidates.iter().zip(weights).zip(ranks);
-    let bases = weighted.map(|((candidate, weight), rank)| {
+    let mut by_name = BTreeMap::new();
+    for ((candidate, weight), rank) in candidates.iter().zip(weights).zip(ranks) {
         let basis = FloorBasis {
             capacity: candidate.capacity.map(Replicas::new),
             weight,
             rank,
         };
-        (candidate.name, basis)
-    });
-    bases.collect()
+        by_name.insert(candidate.name, basis);
+    }
+    by_name
 }
 
 /// The position of each candidate in the order of filling: one for each priority, or, under the other policies, one for

@@ -30,8 +30,11 @@ pub(super) fn relieve<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
 /// The tiers of the blocked members: one under the policies without priorities. The highest priority comes first,
 /// because the room of the others may not be enough for all.
 fn tiers(fleet: &RuleContext<'_>) -> BTreeSet<Reverse<Option<i64>>> {
-    let blocked = fleet.active().filter(|state| state.blocked);
-    blocked.map(|state| Reverse(fleet.tier(state))).collect()
+    fleet
+        .active()
+        .filter(|state| state.blocked)
+        .map(|state| Reverse(fleet.tier(state)))
+        .collect()
 }
 
 /// The number that a blocked member keeps: those placed, at least one, at least its threshold.
@@ -45,26 +48,20 @@ fn keeps(state: &MemberState<'_>) -> u32 {
 /// Receivers are not blocked, have room by their capacity, and were not just shrunk; they may be asleep, and need not
 /// have cooled down.
 fn relieve_tier(fleet: &RuleContext<'_>, tier: Option<i64>, budgets: &[Budget]) -> Vec<Change> {
-    let gives = |state: &MemberState<'_>| {
-        let is_donor = state.is_active() && state.blocked && fleet.tier(state) == tier;
-        if is_donor && !fleet.is_cooling_down(state) {
-            state.max().saturating_sub(keeps(state))
-        } else {
-            0
-        }
-    };
-    let offers: Vec<u32> = fleet.members.iter().map(gives).collect();
-    let members = fleet.members.iter().zip(budgets);
-    let limits = members.map(|(state, budget)| {
+    let offers: Vec<_> = fleet
+        .members
+        .iter()
+        .map(|state| offer(fleet, tier, state))
+        .collect();
+    let offered = sum(offers.iter().copied());
+    let gains = fleet.divide(offered, Surplus::Keep, |state| {
+        let budget = budgets.get(state.position)?;
         let room = state.room_beyond(budget.max.get());
-        let limits = DivisionLimits {
+        (receives(fleet, state) && room > 0).then(|| DivisionLimits {
             priority: tier.map(|tier| nearness(tier, state)),
             ..DivisionLimits::room(room)
-        };
-        (receives(fleet, state) && room > 0).then_some(limits)
+        })
     });
-    let limits: Vec<_> = limits.collect();
-    let gains = fleet.divide(sum(offers.iter().copied()), Surplus::Keep, &limits);
     let mut rest = sum(gains.iter().copied());
     let (mut minimum, mut cause) = (0_u32, None);
     let receivers = names(fleet, &gains);
@@ -96,6 +93,16 @@ fn relieve_tier(fleet: &RuleContext<'_>, tier: Option<i64>, budgets: &[Budget]) 
     changes
 }
 
+/// The budget that a blocked member of this tier cannot use; zero for other members.
+fn offer(fleet: &RuleContext<'_>, tier: Option<i64>, state: &MemberState<'_>) -> u32 {
+    let is_donor = state.is_active() && state.blocked && fleet.tier(state) == tier;
+    if is_donor && !fleet.is_cooling_down(state) {
+        state.max().saturating_sub(keeps(state))
+    } else {
+        0
+    }
+}
+
 /// The problem of a blocked member.
 fn symptom(state: &MemberState<'_>, now: Timestamp) -> String {
     let pending = state.replicas - state.placed;
@@ -116,27 +123,23 @@ fn receive(
     minimum: u32,
     cause: &str,
 ) -> Vec<Change> {
-    let recipients = gains.iter().map(|gain| Recipient {
-        weight: u64::from(*gain),
-        max: *gain,
-        ..Recipient::default()
-    });
-    let recipients: Vec<_> = recipients.collect();
+    let recipients: Vec<_> = gains.iter().copied().map(Recipient::up_to).collect();
     let minimums = quota_split(minimum, &recipients).shares;
-    let raised = budgets.iter().zip(gains).zip(minimums);
-    let raised = raised.map(|((before, gain), minimum)| {
+    let moves = budgets.iter().zip(gains).zip(minimums);
+    let mut changes = Vec::new();
+    for (state, ((before, gain), minimum)) in fleet.members.iter().zip(moves) {
+        if *gain == 0 {
+            continue;
+        }
         let raised = before.raised(*gain);
         let min = raised.min.get().saturating_add(minimum);
-        Budget::new(min.min(raised.max.get()), raised.max.get())
-    });
-    let members = fleet.members.iter().zip(gains).zip(raised);
-    let receivers = members.filter(|((_, gain), _)| **gain > 0);
-    let changes = receivers.map(|((state, _), raised)| {
+        let budget = Budget::new(min.min(raised.max.get()), raised.max.get());
         let name = state.name();
         let text = format!("{cause}; {name} has capacity for {}", state.capacity);
-        Change::because(state, Effect::Budget(raised), Reason::Relief, text)
-    });
-    changes.collect()
+        let effect = Effect::Budget(budget);
+        changes.push(Change::because(state, effect, Reason::Relief, text));
+    }
+    changes
 }
 
 fn receives(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> bool {
@@ -160,11 +163,9 @@ fn nearness(from: i64, state: &MemberState<'_>) -> i64 {
 }
 
 fn names(fleet: &RuleContext<'_>, gains: &[u32]) -> String {
-    let receivers = fleet
-        .members
-        .iter()
-        .zip(gains)
-        .filter(|(_, gain)| **gain > 0);
-    let names: Vec<_> = receivers.map(|(state, _)| state.name()).collect();
-    names.join(", ")
+    fleet
+        .with_amounts(gains)
+        .map(|(state, _)| state.name())
+        .collect::<Vec<_>>()
+        .join(", ")
 }

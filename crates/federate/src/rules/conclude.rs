@@ -202,13 +202,12 @@ fn running(
     };
     // A minimum of the ledger, from which a count may come, is not in order before the rules have run.
     let replicas = replicas.map(|count| count.min(bounds.max.get()));
-    let changes = |n: u32| there != Some(n);
     let action = match (there, replicas) {
         (None, _) if source == WorkloadSource::Hub => Action::Create,
         (Some(0), Some(n)) if n > 0 => Action::Wake,
         (Some(r), Some(0)) if r > 0 => Action::Sleep,
         _ if mode == Mode::Direct => {
-            if replicas.is_some_and(changes) {
+            if replicas.is_some_and(|count| there != Some(count)) {
                 Action::Update
             } else {
                 Action::Keep

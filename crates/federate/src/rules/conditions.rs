@@ -63,8 +63,10 @@ fn remarks(fleet: &RuleContext<'_>) -> BTreeSet<Remark> {
     if policy.kind == AssignmentKind::Duplicated {
         return BTreeSet::new();
     }
-    let takes_part = |state: &&MemberState<'_>| state.is_active() || state.role.is_pinned();
-    let parties = fleet.members.iter().filter(takes_part);
+    let parties = fleet
+        .members
+        .iter()
+        .filter(|state| state.is_active() || state.role.is_pinned());
     let mut remarks = thresholds(policy.bounds, parties.map(|state| &state.preference));
     let is_weighted = matches!(
         policy.kind,
@@ -77,9 +79,7 @@ fn remarks(fleet: &RuleContext<'_>) -> BTreeSet<Remark> {
 
 fn balanced(fleet: &RuleContext<'_>) -> Condition {
     let kind = ConditionKind::Balanced;
-    let starving = names(fleet, |state| {
-        state.decided.reasons.contains(&Reason::NoCapacityAnywhere)
-    });
+    let starving = names(fleet, |state| state.has_reason(Reason::NoCapacityAnywhere));
     let held = held_by_lost(fleet);
     if !starving.is_empty() {
         let message =
@@ -119,8 +119,7 @@ fn balanced(fleet: &RuleContext<'_>) -> Condition {
 
 /// By how much maximums exceed MAX because members that cannot be changed keep theirs.
 fn held_by_lost(fleet: &RuleContext<'_>) -> u32 {
-    let is_pinned = |state: &MemberState<'_>| state.role.is_pinned();
-    if fleet.policy.kind == AssignmentKind::Duplicated || !fleet.members.iter().any(is_pinned) {
+    if fleet.policy.kind == AssignmentKind::Duplicated || fleet.pinned().next().is_none() {
         return 0;
     }
     let least = sum(fleet.members.iter().map(MemberState::lower_limit));
@@ -129,16 +128,16 @@ fn held_by_lost(fleet: &RuleContext<'_>) -> u32 {
 
 fn reachable(fleet: &RuleContext<'_>) -> Condition {
     let kind = ConditionKind::MembersReachable;
-    let missing: Vec<_> = fleet
+    let (nonparticipants, candidates): (Vec<_>, Vec<_>) = fleet
         .members
         .iter()
         .filter(|state| !is_ready(state))
-        .collect();
-    let (nonparticipants, candidates): (Vec<_>, Vec<_>) =
-        missing.into_iter().partition(|state| takes_no_part(state));
-    let named = |state: &&MemberState<'_>| format!("{}: {}", state.name(), problem(state));
-    let named: Vec<_> = candidates.iter().map(named).collect();
-    if !named.is_empty() {
+        .partition(|state| takes_no_part(state));
+    if !candidates.is_empty() {
+        let named: Vec<_> = candidates
+            .iter()
+            .map(|state| format!("{}: {}", state.name(), problem(state)))
+            .collect();
         let message = format!(
             "{}; the autoscaler there continues with its last bounds",
             named.join("; ")

@@ -15,16 +15,20 @@ pub(super) fn count<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.mode != Mode::Direct {
         return Step::default();
     }
-    let awake: Vec<_> = fleet.active().filter(|state| state.is_awake()).collect();
+    let awake: Vec<_> = fleet.awake().collect();
     let counts = if fleet.total.desired.is_some() {
         with_ready(&awake, divided(fleet, &awake))
     } else {
-        // Not `clamp`, which panics if a ledger from outside has a minimum above its maximum.
-        let kept = |state: &&MemberState<'_>| state.replicas.max(state.min()).min(state.max());
-        awake.iter().map(kept).collect()
+        awake.iter().map(|state| kept(state)).collect()
     };
     let awake = awake.into_iter().zip(counts);
     Step::of(awake.map(|(state, count)| Change::silent(state, Effect::Count(count))))
+}
+
+/// The replicas of a member within its budget.
+fn kept(state: &MemberState<'_>) -> u32 {
+    // Not `clamp`, which panics if a ledger from outside has a minimum above its maximum.
+    state.replicas.max(state.min()).min(state.max())
 }
 
 /// Pods that are ready end only when those that others have instead are ready too.
@@ -32,8 +36,8 @@ fn with_ready(awake: &[&MemberState<'_>], mut counts: Vec<u32>) -> Vec<u32> {
     let starting = awake.iter().zip(&counts);
     let mut starting = sum(starting.map(|(state, count)| count.saturating_sub(state.ready)));
     for (state, count) in awake.iter().zip(&mut counts) {
-        let ready = state.ready.min(state.max());
-        let kept = ready.saturating_sub(*count).min(starting);
+        let beyond = state.ready_in_budget().saturating_sub(*count);
+        let kept = starting.min(beyond);
         *count = count.saturating_add(kept);
         starting -= kept;
     }
@@ -42,8 +46,10 @@ fn with_ready(awake: &[&MemberState<'_>], mut counts: Vec<u32>) -> Vec<u32> {
 
 /// The count of the fleet as counts of the awake members.
 fn divided(fleet: &RuleContext<'_>, awake: &[&MemberState<'_>]) -> Vec<u32> {
-    let runs = |state: &&MemberState<'_>| (state.name().to_owned(), Replicas::new(state.replicas));
-    let previous = awake.iter().map(runs).collect();
+    let previous = awake
+        .iter()
+        .map(|state| (state.name().to_owned(), Replicas::new(state.replicas)))
+        .collect();
     let candidates: Vec<_> = awake.iter().map(|state| candidate(state)).collect();
     let count = Replicas::new(fleet.floor.count);
     distribute(fleet.policy, count, &candidates, &previous).shares

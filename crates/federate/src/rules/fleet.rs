@@ -144,6 +144,27 @@ impl<'a> RuleContext<'a> {
         self.active().filter(|state| state.max() > 0)
     }
 
+    /// The active members that run, now or after this decision.
+    pub(super) fn awake(&self) -> impl Iterator<Item = &MemberState<'a>> {
+        self.active().filter(|state| state.is_awake())
+    }
+
+    /// The members that keep their share and cannot be changed.
+    pub(super) fn pinned(&self) -> impl Iterator<Item = &MemberState<'a>> {
+        self.members.iter().filter(|state| state.role.is_pinned())
+    }
+
+    /// The members with an amount above zero, and that amount; `amounts` is parallel to `members`.
+    pub(super) fn with_amounts<'f>(
+        &'f self,
+        amounts: &'f [u32],
+    ) -> impl Iterator<Item = (&'f MemberState<'a>, u32)> {
+        self.members
+            .iter()
+            .zip(amounts.iter().copied())
+            .filter(|(_, amount)| *amount > 0)
+    }
+
     /// The members whose pods count as the fleet's.
     pub(super) fn counted(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.members.iter().filter(|state| state.is_counted())
@@ -157,6 +178,17 @@ impl<'a> RuleContext<'a> {
     /// True if a member's budget moved less than a cooldown ago.
     pub(super) fn is_cooling_down(&self, state: &MemberState<'_>) -> bool {
         self.within(state.entry.moved, self.policy.cooldown)
+    }
+
+    /// True if pods of an active member are unschedulable, or it cools down.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.active()
+            .any(|state| state.blocked || self.is_cooling_down(state))
+    }
+
+    /// The demand below which this many replicas are below their target, the tolerance included.
+    pub(super) fn low_demand(&self, replicas: u32) -> f64 {
+        f64::from(replicas) * (1.0 - self.policy.tolerance)
     }
 
     /// True if something happened less than `span` ago.
@@ -175,20 +207,21 @@ impl<'a> RuleContext<'a> {
         since.is_some_and(|since| span.is_some_and(|span| self.age(since) >= span))
     }
 
-    /// Divides `n` by the policy over the members for which there are `limits`; both are parallel to `members`.
+    /// Divides `n` by the policy over the members for which there are `limits`; the shares are parallel to `members`.
     pub(super) fn divide(
         &self,
         n: u32,
         surplus: Surplus,
-        limits: &[Option<DivisionLimits>],
+        limits: impl Fn(&MemberState<'a>) -> Option<DivisionLimits>,
     ) -> Vec<u32> {
         let mut shares = vec![0; self.members.len()];
         if n == 0 {
             return shares;
         }
-        let recipients = shares.iter_mut().zip(&self.members).zip(limits);
-        let (places, candidates): (Vec<_>, Vec<_>) = recipients
-            .filter_map(|((share, state), limits)| Some((share, state.candidate((*limits)?))))
+        let (places, candidates): (Vec<_>, Vec<_>) = shares
+            .iter_mut()
+            .zip(&self.members)
+            .filter_map(|(share, state)| Some((share, state.candidate(limits(state)?))))
             .unzip();
         let split = share(self.policy, Replicas::new(n), &candidates, surplus);
         for (place, share) in places.into_iter().zip(split.shares) {
@@ -211,8 +244,7 @@ fn of_active(policy: &Policy, total: &Total, states: &[MemberState<'_>]) -> Opti
         .iter()
         .filter(|state| is_kept(state))
         .map(MemberState::reported));
-    let demand = total.demand.filter(|demand| demand.is_finite());
-    let least = demand.map_or(0, |demand| {
+    let least = total.finite_demand().map_or(0, |demand| {
         Replicas::from_f64_ceil(demand).max(policy.bounds.min).get()
     });
     Some(desired.saturating_sub(kept).max(least).min(desired))

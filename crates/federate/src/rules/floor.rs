@@ -18,9 +18,10 @@ pub(super) fn set_shares<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let mut split = split(fleet, fleet.floor.count);
     let mut changes = Vec::new();
     if split.left > 0 && fleet.policy.moves_budgets() {
-        let grown = fleet.active().filter(|state| has_grown(state));
-        let change = |state| Change::silent(state, Effect::FloorBasis(grown_basis(fleet, state)));
-        changes.extend(grown.map(change));
+        for state in fleet.active().filter(|state| has_grown(state)) {
+            let basis = grown_basis(fleet, state);
+            changes.push(Change::silent(state, Effect::FloorBasis(basis)));
+        }
         split = split_by(fleet, fleet.floor.count, None, |state| {
             grown_basis(fleet, state)
         });
@@ -51,13 +52,15 @@ pub(super) fn reassigned<'a>(fleet: &RuleContext<'a>, by: &str) -> Option<BTreeM
     let split = split_by(fleet, fleet.floor.count, Some(by), |s| {
         s.entry.floor_basis()
     });
-    let others = fleet.active().filter(|state| state.is_awake());
-    let others = others.filter(|state| state.name() != by);
-    let fits = |(state, share): (&MemberState<'a>, u32)| {
-        (share <= state.capacity).then_some((state.name(), share))
-    };
-    let shares = others.zip(split.shares).map(fits);
-    shares.collect::<Option<_>>().filter(|_| split.left == 0)
+    if split.left > 0 {
+        return None;
+    }
+    fleet
+        .awake()
+        .filter(|state| state.name() != by)
+        .zip(split.shares)
+        .map(|(state, share)| (share <= state.capacity).then_some((state.name(), share)))
+        .collect()
 }
 
 fn split_by(
@@ -66,23 +69,22 @@ fn split_by(
     absent: Option<&str>,
     basis: impl Fn(&MemberState<'_>) -> FloorBasis,
 ) -> Split {
-    let pinned = fleet.members.iter().filter(|state| state.role.is_pinned());
-    let kept = sum(pinned.map(MemberState::min));
     // Under Duplicated no member serves for another; in Direct mode the count is for the members that answer.
     let is_for_active_only =
         fleet.policy.kind == AssignmentKind::Duplicated || fleet.policy.mode == Mode::Direct;
     let floor = if is_for_active_only {
         floor
     } else {
-        floor.saturating_sub(kept)
+        floor.saturating_sub(sum(fleet.pinned().map(MemberState::min)))
     };
     if floor == 0 {
         return Split::default();
     }
-    let awake = fleet.active().filter(|state| state.is_awake());
-    let awake = awake.filter(|state| Some(state.name()) != absent);
-    let recipients = awake.map(|state| recipient(state, basis(state), fleet));
-    let recipients = recipients.collect();
+    let recipients = fleet
+        .awake()
+        .filter(|state| Some(state.name()) != absent)
+        .map(|state| recipient(state, basis(state), fleet))
+        .collect();
     divide_floor(fleet.policy.kind, floor, recipients)
 }
 
@@ -108,7 +110,7 @@ fn recipient<'a>(
     // During a landing, replicas within a share stay and only the missing ones are divided. Otherwise members would
     // start pods because others run theirs elsewhere than the policy would place them.
     let runs = if fleet.floor.lands {
-        state.placed.min(state.max())
+        state.placed_in_budget()
     } else {
         0
     };
@@ -175,9 +177,10 @@ fn by_rank(floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
     let mut ordered: Vec<_> = recipients.into_iter().enumerate().collect();
     ordered.sort_by_key(|(at, s)| (s.rank, *at));
     let places: Vec<usize> = ordered.iter().map(|(at, _)| *at).collect();
-    let tiers = ordered.chunk_by(|(_, a), (_, b)| a.rank == b.rank);
-    let tiers = tiers.map(|tier| tier.iter().map(|(_, s)| s.recipient).collect());
-    let tiers: Vec<Vec<Recipient<'_>>> = tiers.collect();
+    let tiers: Vec<Vec<_>> = ordered
+        .chunk_by(|(_, a), (_, b)| a.rank == b.rank)
+        .map(|tier| tier.iter().map(|(_, s)| s.recipient).collect())
+        .collect();
     let split = fill(floor, &tiers, Surplus::Keep);
     in_order(&places, split)
 }

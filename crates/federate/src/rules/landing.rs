@@ -26,17 +26,33 @@ pub(super) fn new_landing(fleet: &RuleContext<'_>, served: u32) -> Option<Landin
     })
 }
 
+/// The phases of a landing, which begins with an assignment or when a member returns ([`resumed`]). It may go back from
+/// `Landed` to `Lands`, because pods do not stay ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A landing in which too few pods are certainly ready within the budgets, or a demand is not known yet: pods
+    /// beyond the budgets stay, and the floor is raised.
+    Lands,
+    /// A landing in which enough pods are ready: those beyond the budgets may end. The floor stays raised until they
+    /// have.
+    Landed,
+    /// The end: the pods beyond the budgets have ended, or the time has passed.
+    Over,
+}
+
 /// A landing for a member that was unreachable during the last one and returns with pods beyond its share.
 fn resumed(fleet: &RuleContext<'_>) -> Option<Landing> {
-    let is_back = |state: &MemberState<'_>| {
-        may_keep(state) && state.entry.written > state.entry.max && state.replicas > state.max()
-    };
     let is_due = fleet.policy.kind != AssignmentKind::Duplicated;
     if is_due && fleet.members.iter().any(is_back) {
         new_landing(fleet, sum(fleet.counted().map(|state| state.placed)))
     } else {
         None
     }
+}
+
+/// True if a landing has written more than its budget for a member, and it still runs more.
+fn is_back(state: &MemberState<'_>) -> bool {
+    may_keep(state) && state.entry.written > state.entry.max && state.replicas > state.max()
 }
 
 /// While fewer pods are ready within the new budgets than are needed, members keep replicas beyond their new maximum,
@@ -52,53 +68,48 @@ pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let served = landing.served.get();
     let count = without_surplus(fleet, served);
     let goal = goal(fleet, count, served);
-    let ready = sum(receivers(fleet).map(|state| state.ready.min(state.max())));
-    let certain = sum(receivers(fleet).map(certainly_ready));
-    let unmeasured = fleet
-        .active()
-        .any(|state| is_displaced(state) && state.demand.is_none());
-    let has_landed = ready >= goal && !unmeasured;
-    let source = fleet.policy.source;
-    let is_ending = |state: &MemberState<'_>| is_ending(state, source);
-    let is_over = fleet.now >= landing.until || has_landed && !fleet.members.iter().any(is_ending);
-    if is_over {
-        return Step::default()
-            .with_ledger(with_landing(fleet, None))
-            .with_floor(Floor {
-                count,
-                lands: false,
-                ..fleet.floor.clone()
-            });
-    }
-    let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
-    let landing = Landing {
-        served: Replicas::new(served.max(demand)),
-        ..landing
-    };
-    let raised = goal.saturating_add(kept_by_others(fleet));
-    let fleet_max = fleet.policy.bounds.max;
-    let changes = if has_landed && certain >= goal {
-        // Pods beyond the shares may end now. The floor stays until they have.
-        Vec::new()
-    } else {
-        let members = fleet.members.iter();
-        members
-            .filter_map(|state| keep(state, goal, fleet_max))
-            .collect()
+    let raised = count.max(goal.saturating_add(kept_by_others(fleet)));
+    let (changes, landing, floor) = match phase(fleet, landing, goal) {
+        Phase::Lands => (kept(fleet, goal), Some(continued(fleet, landing)), raised),
+        Phase::Landed => (Vec::new(), Some(continued(fleet, landing)), raised),
+        Phase::Over => (Vec::new(), None, count),
     };
     Step::of(changes)
-        .with_ledger(with_landing(fleet, Some(landing)))
+        .with_ledger(Ledger {
+            landing,
+            ..fleet.ledger.clone()
+        })
         .with_floor(Floor {
-            count: count.max(raised),
-            lands: raised > count,
+            count: floor,
+            lands: floor > count,
             ..fleet.floor.clone()
         })
 }
 
-fn with_landing(fleet: &RuleContext<'_>, landing: Option<Landing>) -> Ledger {
-    Ledger {
-        landing,
-        ..fleet.ledger.clone()
+/// The phase of a landing for which `goal` pods must be ready.
+fn phase(fleet: &RuleContext<'_>, landing: Landing, goal: u32) -> Phase {
+    let ready = sum(receivers(fleet).map(MemberState::ready_in_budget));
+    let certain = sum(receivers(fleet).map(certainly_ready));
+    let source = fleet.policy.source;
+    if fleet.now >= landing.until {
+        Phase::Over
+    } else if ready < goal || fleet.active().any(is_unmeasured) {
+        Phase::Lands
+    } else if !fleet.members.iter().any(|state| is_ending(state, source)) {
+        Phase::Over
+    } else if certain < goal {
+        Phase::Lands
+    } else {
+        Phase::Landed
+    }
+}
+
+/// The same landing, which serves the present demand as well.
+fn continued(fleet: &RuleContext<'_>, landing: Landing) -> Landing {
+    let demand = demand(fleet).map_or(Replicas::ZERO, Replicas::from_f64_ceil);
+    Landing {
+        served: landing.served.max(demand),
+        ..landing
     }
 }
 
@@ -123,10 +134,10 @@ fn without_surplus(fleet: &RuleContext<'_>, served: u32) -> u32 {
 
 /// The members whose pods serve after the landing.
 fn receivers<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
-    let takes_part = |state: &&MemberState<'_>| {
-        state.role == MemberRole::Active || state.role.is_pinned() && state.is_counted()
-    };
-    fleet.members.iter().filter(takes_part)
+    fleet
+        .members
+        .iter()
+        .filter(|state| state.is_active() || state.role.is_pinned() && state.is_counted())
 }
 
 /// The number of pods of a member that are ready within its budget. Of one that does not answer only its minimum is certain: its
@@ -143,17 +154,12 @@ fn certainly_ready(state: &MemberState<'_>) -> u32 {
 
 /// The part of the floor that members scaled by others have to meet; it is no part of the landing.
 fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
-    let others = fleet
-        .members
-        .iter()
-        .filter(|state| state.role.is_pinned() && !state.is_counted());
-    let kept = sum(others.map(MemberState::min));
     // In Direct mode the count is divided over members that answer only.
     if fleet.policy.mode == Mode::Direct {
-        0
-    } else {
-        kept
+        return 0;
     }
+    let others = fleet.pinned().filter(|state| !state.is_counted());
+    sum(others.map(MemberState::min))
 }
 
 /// The number of pods that are waited for: as many as are needed, within budgets.
@@ -196,16 +202,23 @@ fn needed(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
 
 /// The demand of the fleet, including pods that are to end and are not counted yet.
 fn demand(fleet: &RuleContext<'_>) -> Option<f64> {
-    let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
+    let demand = fleet.total.finite_demand()?;
     // The demand of counted members is part of the total already.
     Some(demand + displaced(fleet, |state| !state.is_counted()))
 }
 
 /// The known demand of pods that are to end and never were the fleet's.
 fn displaced(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> f64 {
-    let displaced = fleet.active().filter(|state| is_displaced(state));
-    let displaced = displaced.filter(|state| is_meant(state));
-    displaced.filter_map(|state| state.demand).sum()
+    fleet
+        .active()
+        .filter(|state| is_displaced(state) && is_meant(state))
+        .filter_map(|state| state.demand)
+        .sum()
+}
+
+/// True if a member runs pods that never were the fleet's, whose demand is not known yet.
+fn is_unmeasured(state: &MemberState<'_>) -> bool {
+    is_displaced(state) && state.demand.is_none()
 }
 
 /// True if a member without a share runs pods that never were the fleet's.
@@ -233,6 +246,15 @@ fn beyond_share(state: &MemberState<'_>) -> u32 {
 
 fn may_keep(state: &MemberState<'_>) -> bool {
     matches!(state.role, MemberRole::Active | MemberRole::Draining)
+}
+
+/// Lets the members keep the pods beyond their shares.
+fn kept(fleet: &RuleContext<'_>, goal: u32) -> Vec<Change> {
+    fleet
+        .members
+        .iter()
+        .filter_map(|state| keep(state, goal, fleet.policy.bounds.max))
+        .collect()
 }
 
 /// Lets a member keep the pods beyond its share. For pods that never were the fleet's, the full count is trusted,

@@ -326,6 +326,26 @@ impl<'a> MemberState<'a> {
         self.role == MemberRole::Active
     }
 
+    /// The pods that are ready within its budget.
+    pub(super) fn ready_in_budget(&self) -> u32 {
+        self.ready.min(self.max())
+    }
+
+    /// The placed pods within its budget.
+    pub(super) fn placed_in_budget(&self) -> u32 {
+        self.placed.min(self.max())
+    }
+
+    /// The priority by its preferences.
+    pub(super) fn priority(&self) -> Option<i64> {
+        self.preference.priority
+    }
+
+    /// True if a rule has given this reason.
+    pub(super) fn has_reason(&self, reason: Reason) -> bool {
+        self.decided.reasons.contains(&reason)
+    }
+
     /// The replicas by its own report: what was written for it may be less already.
     pub(super) fn reported(&self) -> u32 {
         self.member.pods.map_or(0, |pods| pods.replicas.get())
@@ -358,14 +378,19 @@ impl<'a> MemberState<'a> {
         self.min().max(self.decided.floor).min(self.max())
     }
 
+    /// The replicas after this decision, as far as the rules before have set them.
+    pub(super) fn next_replicas(&self) -> u32 {
+        self.decided.write.unwrap_or(self.replicas)
+    }
+
     /// True if it has a budget, and replicas now or after this decision.
     pub(super) fn is_awake(&self) -> bool {
-        self.max() > 0 && self.decided.write.unwrap_or(self.replicas) > 0
+        self.max() > 0 && self.next_replicas() > 0
     }
 
     /// True if it has a budget, and no replicas now or after this decision.
     pub(super) fn is_asleep(&self) -> bool {
-        self.max() > 0 && self.decided.write.unwrap_or(self.replicas) == 0
+        self.max() > 0 && self.next_replicas() == 0
     }
 
     /// The replicas that its demand needs: the current ones if the demand is within the tolerance.
@@ -448,7 +473,7 @@ impl<'a> MemberState<'a> {
         if self.decided.reasons.is_empty() {
             self.decided.because = because();
         }
-        if !self.decided.reasons.contains(&reason) {
+        if !self.has_reason(reason) {
             self.decided.reasons.push(reason);
         }
     }

@@ -197,8 +197,8 @@ impl<'a> ClassifiedFleet<'a> {
     /// the fleet.
     #[must_use]
     pub fn participation(&self) -> BTreeMap<String, Participation> {
-        let members = self.members.iter();
-        members
+        self.members
+            .iter()
             .map(|state| (state.name().to_owned(), state.participation))
             .collect()
     }
@@ -210,7 +210,7 @@ impl<'a> ClassifiedFleet<'a> {
         let mut fleet = RuleContext::new(self, total);
         if let Some((reason, message)) = problem(&fleet) {
             let ledger = assign::waiting(&fleet, before);
-            return (refuse(fleet, reason, message), ledger); // R0
+            return (refuse(&fleet, reason, message), ledger); // R0
         }
         fleet.follow(&ASSIGNMENT);
         if fleet.policy.moves_budgets() {
@@ -224,15 +224,6 @@ impl<'a> ClassifiedFleet<'a> {
 /// The reason why nothing can be assigned.
 fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
     let bounds = fleet.policy.bounds;
-    let is_excluded = |state: &MemberState<'_>| {
-        state.role == MemberRole::Draining && state.member.membership == Membership::Listed
-    };
-    let drains = fleet.members.iter().any(is_excluded);
-    let takes_part = |state: &MemberState<'_>| {
-        let is_missing = state.member.membership == Membership::Missing;
-        // Without a Secret it is not known whether it is selected still; nobody is drained for its sake.
-        state.role == MemberRole::Active || state.role.is_pinned() && !(is_missing && drains)
-    };
     if bounds.min > bounds.max {
         let message = format!(
             "minReplicas {} is above maxReplicas {}",
@@ -240,7 +231,14 @@ fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
         );
         return Some(("InvalidBounds", message));
     }
-    if fleet.members.iter().any(takes_part) {
+    let drains = fleet.members.iter().any(|state| {
+        state.role == MemberRole::Draining && state.member.membership == Membership::Listed
+    });
+    let serves = fleet.pinned().any(|state| {
+        // Without a Secret it is not known whether it is selected still; nobody is drained for its sake.
+        !drains || state.member.membership != Membership::Missing
+    });
+    if serves || fleet.active().next().is_some() {
         return None;
     }
     if fleet.policy.kind == AssignmentKind::Prioritized && has_no_priority(fleet) {
@@ -270,35 +268,41 @@ fn has_no_priority(fleet: &RuleContext<'_>) -> bool {
 }
 
 /// The decision that writes nothing, so that every member keeps its bounds.
-fn refuse(fleet: RuleContext<'_>, reason: &'static str, message: String) -> FleetDecision {
-    let member = |state: MemberState<'_>| {
-        let before = state.member.hpa.or(state.previous);
-        let ReplicaBounds { min, max } = before.unwrap_or_default();
-        let reason = match state.role {
-            MemberRole::Outside(reason) => reason,
-            _ => Reason::Invalid,
-        };
-        MemberDecision {
-            name: state.name().to_owned(),
-            action: Action::Hold,
-            min,
-            max,
-            before,
-            floor: Replicas::ZERO,
-            replicas: None,
-            hold: false,
-            capacity: None,
-            reasons: vec![reason],
-            because: message.clone(),
-        }
-    };
+fn refuse(fleet: &RuleContext<'_>, reason: &'static str, message: String) -> FleetDecision {
     FleetDecision {
         at: fleet.now,
-        members: fleet.members.into_iter().map(member).collect(),
+        members: fleet
+            .members
+            .iter()
+            .map(|state| held(state, message.clone()))
+            .collect(),
         order: Vec::new(),
         after_growth: Vec::new(),
         unassigned: fleet.ledger.unassigned,
         unmet_floor: Replicas::ZERO,
         conditions: vec![conditions::refused(reason, message)],
+    }
+}
+
+/// The decision that leaves a member as it is.
+fn held(state: &MemberState<'_>, because: String) -> MemberDecision {
+    let before = state.member.hpa.or(state.previous);
+    let ReplicaBounds { min, max } = before.unwrap_or_default();
+    let reason = match state.role {
+        MemberRole::Outside(reason) => reason,
+        _ => Reason::Invalid,
+    };
+    MemberDecision {
+        name: state.name().to_owned(),
+        action: Action::Hold,
+        min,
+        max,
+        before,
+        floor: Replicas::ZERO,
+        replicas: None,
+        hold: false,
+        capacity: None,
+        reasons: vec![reason],
+        because,
     }
 }

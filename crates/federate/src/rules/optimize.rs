@@ -28,18 +28,21 @@ pub(super) fn optimize<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
 fn is_due(fleet: &RuleContext<'_>) -> bool {
     let pause = fleet.policy.cooldown.checked_mul(COOLDOWNS);
     let recently = pause.is_none_or(|pause| fleet.within(fleet.ledger.optimized, pause));
-    let disturbed = |state: &MemberState<'_>| state.blocked || fleet.is_cooling_down(state);
-    let with_budget = || fleet.active().filter(|state| state.max() > 0);
-    // Tight: less than a tenth of the maximum is unused. Loose: more than a half.
-    let is_tight =
-        |state: &MemberState<'_>| 10 * u64::from(headroom(state)) < u64::from(state.max());
-    let is_loose =
-        |state: &MemberState<'_>| 2 * u64::from(headroom(state)) > u64::from(state.max());
     !recently
         && fleet.ledger.landing.is_none()
-        && !fleet.active().any(disturbed)
-        && with_budget().any(is_tight)
-        && with_budget().any(is_loose)
+        && !fleet.is_disturbed()
+        && fleet.sharing().any(is_tight)
+        && fleet.sharing().any(is_loose)
+}
+
+/// True if less than a tenth of a member's maximum is unused.
+fn is_tight(state: &MemberState<'_>) -> bool {
+    10 * u64::from(headroom(state)) < u64::from(state.max())
+}
+
+/// True if more than half of a member's maximum is unused.
+fn is_loose(state: &MemberState<'_>) -> bool {
+    2 * u64::from(headroom(state)) > u64::from(state.max())
 }
 
 fn headroom(state: &MemberState<'_>) -> u32 {
@@ -48,10 +51,8 @@ fn headroom(state: &MemberState<'_>) -> u32 {
 
 /// True if the minimums of running members cover MIN, so that sleeping ones need none.
 fn may_forget_sleepers(fleet: &RuleContext<'_>) -> bool {
-    let runs =
-        |state: &&MemberState<'_>| state.role.is_pinned() || state.is_active() && state.is_awake();
-    let minimums = sum(fleet.members.iter().filter(runs).map(MemberState::min));
-    minimums >= fleet.policy.bounds.min.get()
+    let running = fleet.pinned().chain(fleet.awake());
+    sum(running.map(MemberState::min)) >= fleet.policy.bounds.min.get()
 }
 
 /// The number that a member keeps in any case.
@@ -65,8 +66,8 @@ fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
     };
     // A member without a maximum has no autoscaler, and could not be woken.
     let some = state.max().min(1);
-    let replicas = state.decided.write.unwrap_or(state.replicas);
-    replicas
+    state
+        .next_replicas()
         .min(state.max())
         .max(minimum)
         .max(state.lower_limit())
@@ -78,29 +79,27 @@ fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
 /// demand, no more than it can run. The rest is unassigned.
 pub(super) fn divide_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let may_forget = may_forget_sleepers(fleet);
-    let base = |state: &MemberState<'_>| base(state, may_forget);
-    let unassigned = fleet.ledger.unassigned.get();
     let unused = fleet
         .active()
-        .map(|state| state.max().saturating_sub(base(state)));
-    let all = sum(unused).saturating_add(unassigned);
-    let members = fleet.members.iter();
-    let limits = members.map(|state| {
-        let limits = || limits(fleet, state, base(state));
-        state.is_active().then(limits)
+        .map(|state| state.max().saturating_sub(base(state, may_forget)));
+    let all = sum(unused).saturating_add(fleet.ledger.unassigned.get());
+    let shares = fleet.divide(all, Surplus::Spread, |state| {
+        state
+            .is_active()
+            .then(|| limits(fleet, state, base(state, may_forget)))
     });
-    let shares = fleet.divide(all, Surplus::Spread, &limits.collect::<Vec<_>>());
     let given = sum(shares.iter().copied());
-    let maximums = fleet.members.iter().zip(shares).map(|(state, share)| {
-        if state.is_active() {
-            base(state).saturating_add(share)
+    let mut maximums = Vec::with_capacity(shares.len());
+    let mut gained = 0_u32;
+    for (state, share) in fleet.members.iter().zip(shares) {
+        let max = if state.is_active() {
+            base(state, may_forget).saturating_add(share)
         } else {
             state.max()
-        }
-    });
-    let maximums: Vec<u32> = maximums.collect();
-    let gains = fleet.members.iter().zip(&maximums);
-    let gained = sum(gains.map(|(state, max)| max.saturating_sub(state.max())));
+        };
+        gained = gained.saturating_add(max.saturating_sub(state.max()));
+        maximums.push(max);
+    }
     // LEAST is above zero, so some budget moves.
     if gained < LEAST.max(all / PART) {
         return Step::default();
@@ -116,29 +115,35 @@ pub(super) fn divide_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
 
 /// The budgets that move. `maximums`: the new ones, parallel to the members; `all`: the headroom of the fleet.
 fn moved(fleet: &RuleContext<'_>, maximums: &[u32], all: u32) -> Vec<Change> {
-    let members = fleet.members.iter().zip(maximums);
-    let moved = members.filter(|(state, max)| state.max() != **max);
-    let changes = moved.map(|(state, max)| {
-        let budget = Budget::new(state.min().max(1).min(*max), *max);
-        let text = format!("redistributed {} of headroom", counted(all, "replica"));
-        Change::because(state, Effect::Budget(budget), Reason::Optimized, text)
-    });
-    changes.collect()
+    let mut changes = Vec::new();
+    for (state, max) in fleet.members.iter().zip(maximums) {
+        if state.max() != *max {
+            let budget = Budget::new(state.min().max(1).min(*max), *max);
+            let text = format!("redistributed {} of headroom", counted(all, "replica"));
+            let effect = Effect::Budget(budget);
+            changes.push(Change::because(state, effect, Reason::Optimized, text));
+        }
+    }
+    changes
 }
 
 /// The capacities, weights and ranks of this division, by which floors are divided until the next one.
 fn new_bases(fleet: &RuleContext<'_>, maximums: &[u32]) -> Vec<Change> {
-    let members = || fleet.members.iter().zip(maximums);
-    let active = members().filter(|(state, _)| state.is_active());
-    let candidates: Vec<_> = active
+    let candidates: Vec<_> = fleet
+        .members
+        .iter()
+        .zip(maximums)
+        .filter(|(state, _)| state.is_active())
         .map(|(state, max)| candidate_with(state, *max))
         .collect();
-    let all = floor_bases(fleet.policy, &candidates);
-    let change = |state: &MemberState<'_>| {
-        let basis = *all.get(state.name())?;
-        Some(Change::silent(state, Effect::FloorBasis(basis)))
-    };
-    fleet.members.iter().filter_map(change).collect()
+    let by_name = floor_bases(fleet.policy, &candidates);
+    let mut changes = Vec::new();
+    for state in fleet.active() {
+        if let Some(basis) = by_name.get(state.name()) {
+            changes.push(Change::silent(state, Effect::FloorBasis(*basis)));
+        }
+    }
+    changes
 }
 
 fn limits(fleet: &RuleContext<'_>, state: &MemberState<'_>, base: u32) -> DivisionLimits {

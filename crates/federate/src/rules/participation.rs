@@ -48,11 +48,10 @@ pub enum Participation {
 impl Participation {
     /// The participation of a member with this role. A share that went to others counts until its pods have ended.
     pub(super) fn of(member: &Member, role: MemberRole, entry: Option<&Entry>) -> Self {
-        let has_bounds = |entry: &Entry| entry.max.max(entry.written) > Replicas::ZERO;
         match role {
             // An unreachable member is still scaled by the other autoscaler.
             MemberRole::Lost | MemberRole::Failed if member.is_scaled_by_others() => Self::Excluded,
-            MemberRole::Active if entry.is_some_and(|entry| !has_bounds(entry)) => Self::Eligible,
+            MemberRole::Active if entry.is_some_and(has_no_bounds) => Self::Eligible,
             MemberRole::Active
             | MemberRole::Lost
             | MemberRole::Failed
@@ -62,4 +61,9 @@ impl Participation {
             MemberRole::Foreign | MemberRole::Outside(_) => Self::Excluded,
         }
     }
+}
+
+/// True if a member has no budget, and none that was written for it is in force still.
+fn has_no_bounds(entry: &Entry) -> bool {
+    entry.max.max(entry.written) == Replicas::ZERO
 }

@@ -24,10 +24,12 @@ pub(super) fn observe(
 ) {
     let is_active = observed.role == MemberRole::Active;
     if is_active {
-        let old = |since: Timestamp| now.duration_since(since) >= policy.delay;
-        let pods = observed.member.pods.unwrap_or_default();
-        observed.blocked =
-            observed.placed < observed.replicas && pods.unschedulable_since.is_some_and(old);
+        let since = observed
+            .member
+            .pods
+            .and_then(|pods| pods.unschedulable_since);
+        let is_late = since.is_some_and(|since| now.duration_since(since) >= policy.delay);
+        observed.blocked = observed.placed < observed.replicas && is_late;
         update_proof(observed, entry, policy, now);
     }
     let proof = entry.backoff.filter(|backoff| now < backoff.span.until);

@@ -1,7 +1,5 @@
 //! R1, R2, R4: the role of each member, and its counts as far as they are trusted.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
 use super::member::{MemberState, Observed};
@@ -9,7 +7,7 @@ use super::participation::{MemberRole, Participation};
 use super::{proof, taints};
 use crate::{
     Dropped, EffectivePreference, Entry, FailurePolicy, Health, Ledger, Member, Membership, Policy,
-    Reason, ShareStatus, WorkloadSource,
+    Reason, ShareStatus, WorkloadSource, assign::is_usable,
 };
 use foretide_domain::ReplicaBounds;
 
@@ -24,41 +22,38 @@ pub(super) fn classify<'a>(
     now: Timestamp,
 ) -> Vec<MemberState<'a>> {
     let entries = &ledger.members;
-    let preferences = policy.effective_preferences(members.iter().map(|member| &member.profile));
-    let described = members.iter().zip(preferences);
-    let preferences: Vec<_> = described
-        .map(|(member, preference)| in_force(member, entries, preference))
-        .collect();
+    let mut preferences =
+        policy.effective_preferences(members.iter().map(|member| &member.profile));
+    for (member, preference) in members.iter().zip(&mut preferences) {
+        *preference = in_force(member, entries.get(&member.profile.name), *preference);
+    }
     let closed = taints::closed(policy, members, &preferences);
-    let all = members.iter().zip(preferences).zip(closed);
-    let states = all.filter_map(|((member, preference), closed)| {
-        let entry = entries.get(&member.profile.name);
+    let mut states = Vec::new();
+    for ((member, preference), closed) in members.iter().zip(preferences).zip(closed) {
         let classifier = RoleClassifier {
             policy,
             member,
-            entry,
+            entry: entries.get(&member.profile.name),
             previewed: ledger.previewed,
             closed,
             now,
         };
-        let role = classifier.role(preference)?;
-        Some(classifier.state(role, preference))
-    });
-    states.collect()
+        if let Some(role) = classifier.role(preference) {
+            states.push(classifier.state(role, preference));
+        }
+    }
+    states
 }
 
 /// A member's preference, unless its membership overrides what its description gives.
 fn in_force(
     member: &Member,
-    entries: &BTreeMap<String, Entry>,
+    entry: Option<&Entry>,
     described: Result<EffectivePreference, Dropped>,
 ) -> Result<EffectivePreference, Dropped> {
     match member.membership {
         Membership::Listed => described,
-        Membership::Missing => {
-            let entry = entries.get(&member.profile.name);
-            entry.and_then(|e| e.preference).map_or(described, Ok)
-        }
+        Membership::Missing => entry.and_then(|e| e.preference).map_or(described, Ok),
         Membership::Leaving => Err(Dropped::NotSelected),
     }
 }
@@ -123,9 +118,7 @@ impl<'a> RoleClassifier<'_, 'a> {
     }
 
     fn has_share(&self) -> bool {
-        let holds =
-            |e: &Entry| matches!(e.share_status, ShareStatus::Candidate | ShareStatus::Pinned);
-        self.entry.is_some_and(holds)
+        self.entry.is_some_and(Entry::has_share)
     }
 
     fn with_share(&self, answers: bool) -> MemberRole {
@@ -162,10 +155,9 @@ impl<'a> RoleClassifier<'_, 'a> {
     /// R1: whether it can be observed and written.
     fn answers(&self) -> bool {
         let fresh = self.policy.period.checked_mul(STALE_PERIODS);
-        let is_fresh =
-            |seen: Timestamp| fresh.is_none_or(|fresh| self.now.duration_since(seen) <= fresh);
-        !matches!(self.member.health, Health::Unknown { .. })
-            && self.member.observed.is_none_or(is_fresh)
+        let observed = self.member.observed.zip(fresh);
+        let is_stale = observed.is_some_and(|(seen, fresh)| self.now.duration_since(seen) > fresh);
+        !matches!(self.member.health, Health::Unknown { .. }) && !is_stale
     }
 
     /// R2: why its share goes to the others, if it does.
@@ -192,8 +184,9 @@ impl<'a> RoleClassifier<'_, 'a> {
     /// True if it had lost its share and has been healthy for less than a cooldown since.
     fn is_recovering(&self) -> bool {
         self.entry.is_some_and(|entry| {
-            let healthy = |since: Timestamp| self.now.duration_since(since) >= self.policy.cooldown;
-            entry.share_status == ShareStatus::Failed && !entry.recovered.is_some_and(healthy)
+            let healthy = entry.recovered.map(|since| self.now.duration_since(since));
+            entry.share_status == ShareStatus::Failed
+                && healthy.is_none_or(|healthy| healthy < self.policy.cooldown)
         })
     }
 
@@ -224,14 +217,15 @@ impl<'a> RoleClassifier<'_, 'a> {
     fn observed(&self, role: MemberRole, preference: EffectivePreference) -> Observed<'a> {
         let max = self.policy.bounds.max.get();
         // Pods beyond the maximum that was written are about to end. A preview writes none.
-        let written = self.entry.filter(|_| !self.previewed);
-        let most = written.map_or(max, |entry| entry.written.get());
+        let most = match self.entry {
+            Some(entry) if !self.previewed => entry.written.get(),
+            _ => max,
+        };
         let pods = self.member.pods.unwrap_or_default();
         // A member without a budget may still have pods; one is enough to know that.
         let replicas = pods.replicas.get().min(most.max(1));
         // Capped after the subtraction: a maximum that was just lowered ends the unschedulable pods first.
         let placed = pods.placed().get().min(replicas);
-        let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
         let mut observed = Observed {
             member: self.member,
             preference,
@@ -241,7 +235,7 @@ impl<'a> RoleClassifier<'_, 'a> {
             ready: pods.ready.get().min(replicas),
             placed,
             desired: self.member.desired.map(|desired| desired.get().min(most)),
-            demand: self.member.demand.filter(usable),
+            demand: self.member.demand.filter(|demand| is_usable(*demand)),
             capacity: max,
             proved: None,
             closed: self.closed,

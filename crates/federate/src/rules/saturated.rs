@@ -23,8 +23,10 @@ const LONGEST_LOCAL_DEMAND_SECONDS: u32 = 57_600;
 
 /// Finds members that need more than their maximum, by how much, and since when.
 pub(super) fn find_needs<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    let change = |state| Change::silent(state, Effect::Need(need(fleet, state)));
-    Step::of(fleet.active().map(change))
+    Step::of(fleet.active().map(|state| {
+        let need = need(fleet, state);
+        Change::silent(state, Effect::Need(need))
+    }))
 }
 
 fn need(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Need {
@@ -44,18 +46,17 @@ fn need(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Need {
     };
     let soon = cooldown.checked_mul(LOCAL_COOLDOWNS).unwrap_or(cooldown);
     let is_local = count > 0 && fleet.within(state.entry.shrunk, soon);
-    let longer = || {
-        Span::next(
-            state.entry.local,
-            now,
-            LOCAL_DEMAND_SECONDS,
-            LONGEST_LOCAL_DEMAND_SECONDS,
-        )
+    let before = state.entry.local;
+    let local = if is_local {
+        let (first, longest) = (LOCAL_DEMAND_SECONDS, LONGEST_LOCAL_DEMAND_SECONDS);
+        Some(Span::next(before, now, first, longest))
+    } else {
+        before
     };
     Need {
         count,
         since,
-        local: is_local.then(longer).or(state.entry.local),
+        local,
         // Once for each time it was shrunk: otherwise the span would double with every sync.
         shrunk: state.entry.shrunk.filter(|_| !is_local),
     }
@@ -65,8 +66,8 @@ fn need(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Need {
 fn rounds(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> u32 {
     let since = state.entry.saturated_since;
     let elapsed = since.map_or(0, |since| fleet.age(since).as_secs().max(0));
-    let rounds = elapsed.checked_div(fleet.policy.cooldown.as_secs());
-    let rounds = rounds.unwrap_or(0);
+    let cooldown = fleet.policy.cooldown.as_secs();
+    let rounds = elapsed.checked_div(cooldown).unwrap_or(0);
     u32::try_from(rounds).unwrap_or(DOUBLINGS).min(DOUBLINGS)
 }
 
@@ -110,31 +111,27 @@ pub(super) fn satisfy<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
 
 /// The amounts that each saturated member for which `is_meant` holds needs and can run; parallel to the members.
 fn needs(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> Vec<u32> {
-    let need = |state: &MemberState<'_>| {
-        let open = state.is_active() && state.decided.need > 0 && !state.blocked && is_meant(state);
-        if open {
-            state.decided.need.min(state.room())
-        } else {
-            0
+    let mut needs = vec![0; fleet.members.len()];
+    for (state, need) in fleet.members.iter().zip(&mut needs) {
+        if state.is_active() && !state.blocked && is_meant(state) {
+            *need = state.decided.need.min(state.room());
         }
-    };
-    fleet.members.iter().map(need).collect()
+    }
+    needs
 }
 
 /// Moves budget so that the whole floor can be met: from members that cannot run their maximum to members with room.
 pub(super) fn lift_floor<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let offers = offers(fleet, unusable);
     let offered = sum(offers.iter().map(|offer| offer.count));
-    let limits = fleet.members.iter().map(|state| {
+    let unmet = fleet.floor.unmet.min(offered);
+    let needs = fleet.divide(unmet, Surplus::Keep, |state| {
         let open = state.is_active()
             && !state.blocked
             && !fleet.is_cooling_down(state)
             && !state.is_asleep();
         (open && state.room() > 0).then(|| DivisionLimits::room(state.room()))
     });
-    let limits: Vec<_> = limits.collect();
-    let unmet = fleet.floor.unmet.min(offered);
-    let needs = fleet.divide(unmet, Surplus::Keep, &limits);
     transfer(fleet, &needs, offers, Reason::FloorLifted)
 }
 
@@ -170,12 +167,12 @@ fn unusable(state: &MemberState<'_>) -> u32 {
 
 /// Unassigned budget, then what members offer: the blocked ones first, then the lowest tier, then the largest offer.
 fn offers(fleet: &RuleContext<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer> {
-    let willing = fleet.active().filter(|state| {
+    let mut donors: Vec<_> = fleet.active().collect();
+    donors.retain(|state| {
         state.entry.share_status == ShareStatus::Candidate
             && !fleet.is_cooling_down(state)
             && of(state) > 0
     });
-    let mut donors: Vec<_> = willing.collect();
     donors.sort_by_key(|state| (!state.blocked, fleet.tier(state), Reverse(of(state))));
     let offers = donors.into_iter().map(|state| Offer {
         donor: Some(state.position),
@@ -198,16 +195,14 @@ fn transfer<'a>(
     offers: Vec<Offer>,
     reason: Reason,
 ) -> Step<'a> {
-    let queue = fleet.members.iter().zip(needs);
-    let mut queue: Vec<_> = queue.filter(|(_, need)| **need > 0).collect();
+    let mut queue: Vec<_> = fleet.with_amounts(needs).collect();
     queue.sort_by_key(|(state, _)| Reverse(fleet.tier(state)));
     let mut unassigned = fleet.ledger.unassigned.get();
     let mut open_offers = offers.into_iter();
     let mut offer = open_offers.next();
     let mut losses = vec![0u32; fleet.members.len()];
     let mut gains = vec![0u32; fleet.members.len()];
-    for (receiver, need) in queue {
-        let mut need = *need;
+    for (receiver, mut need) in queue {
         while need > 0
             && let Some(open) = offer.as_mut()
         {
@@ -239,10 +234,8 @@ fn transfer<'a>(
 }
 
 fn donations<'f>(fleet: &'f RuleContext<'_>, losses: &'f [u32]) -> impl Iterator<Item = Change> {
-    let members = fleet.members.iter().zip(losses);
-    let donors = members.filter(|(_, loss)| **loss > 0);
-    donors.map(|(state, loss)| {
-        let budget = state.entry.budget().lowered(*loss);
+    fleet.with_amounts(losses).map(|(state, loss)| {
+        let budget = state.entry.budget().lowered(loss);
         let text = format!("other members need {loss} of its unused replicas");
         Change::because(state, Effect::Budget(budget), Reason::Donor, text)
     })
@@ -253,11 +246,9 @@ fn receipts<'f>(
     gains: &'f [u32],
     reason: Reason,
 ) -> impl Iterator<Item = Change> {
-    let members = fleet.members.iter().zip(gains);
-    let receivers = members.filter(|(_, gain)| **gain > 0);
-    receivers.map(move |(state, gain)| {
+    fleet.with_amounts(gains).map(move |(state, gain)| {
         // A member that needs budget offers none, so no donation is overwritten.
-        let budget = state.entry.budget().raised(*gain);
+        let budget = state.entry.budget().raised(gain);
         let text = match (reason, state.demand) {
             (Reason::FloorLifted, _) => format!(
                 "the floor of the fleet is {} above the maximums of its members",

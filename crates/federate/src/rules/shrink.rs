@@ -33,19 +33,22 @@ struct Excess {
 /// the user's window and within the user's policies, because members apply a lowered maximum at once. Pods that are not
 /// ready serve no load, so they are no reason to end others.
 fn excess(fleet: &RuleContext<'_>) -> Option<Excess> {
-    let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
-    let count = |of: fn(&MemberState<'_>) -> u32| sum(fleet.sharing().map(of));
+    let demand = fleet.total.finite_demand()?;
     // Pods beyond a share end without R9.
-    let placed = count(|state| state.placed.min(state.max()));
+    let placed = sum(fleet.sharing().map(MemberState::placed_in_budget));
     let there = f64::from(placed);
     if (demand - there).abs() <= fleet.policy.tolerance * there {
         return Some(Excess::default());
     }
-    let needed = Replicas::from_f64_ceil(demand).get().max(fleet.floor.count);
-    let needed = needed.max(fleet.policy.bounds.min.get());
-    let desired = fleet.total.desired.map(|desired| desired.get().max(needed));
-    let ready = count(|state| state.ready.min(state.max()));
-    let may_end = desired.map_or(0, |desired| ready.saturating_sub(desired));
+    let needed = Replicas::from_f64_ceil(demand)
+        .max(fleet.policy.bounds.min)
+        .get()
+        .max(fleet.floor.count);
+    let ready = sum(fleet.sharing().map(MemberState::ready_in_budget));
+    let may_end = fleet
+        .total
+        .desired
+        .map_or(0, |desired| ready.saturating_sub(desired.get().max(needed)));
     let placed = placed.saturating_sub(needed);
     Some(Excess { placed, may_end })
 }
@@ -77,8 +80,9 @@ pub(super) fn is_shrinking(
     let limit = cooldown
         .checked_mul(SHRINKING_COOLDOWNS)
         .unwrap_or(cooldown);
-    let taken = |at: Timestamp| now.duration_since(at) < limit;
-    state.entry.shrunk.is_some_and(taken) && state.reported() > state.max()
+    let shrunk = state.entry.shrunk;
+    let is_recent = shrunk.is_some_and(|at| now.duration_since(at) < limit);
+    is_recent && state.reported() > state.max()
 }
 
 /// Shrinks one tier, if there has been an excess for long enough.
@@ -86,18 +90,20 @@ pub(super) fn shrink<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.kind != AssignmentKind::Prioritized {
         return Step::default();
     }
-    let excess = excess(fleet).filter(|_| is_whole(fleet));
-    let Excess { placed, may_end } = excess.unwrap_or_default();
+    let Excess { placed, may_end } = if is_whole(fleet) {
+        excess(fleet).unwrap_or_default()
+    } else {
+        Excess::default()
+    };
     let since = fleet.ledger.excess_since.unwrap_or(fleet.now);
     let ledger = Ledger {
         excess_since: (placed > 0).then_some(since),
         ..fleet.ledger.clone()
     };
-    let disturbed = |state: &MemberState<'_>| state.blocked || fleet.is_cooling_down(state);
     let may_act = fleet.settled(ledger.excess_since)
         && fleet.ledger.landing.is_none()
         && !fleet.within(fleet.ledger.shrunk, fleet.policy.cooldown)
-        && !fleet.active().any(disturbed);
+        && !fleet.is_disturbed();
     match lowest(fleet).filter(|_| may_act && may_end > 0) {
         Some(tier) => shrink_tier(fleet, tier, may_end, ledger),
         None => Step::default().with_ledger(ledger),
@@ -106,7 +112,7 @@ pub(super) fn shrink<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
 
 /// True if every member can be read: the pods of another may serve a part of the demand.
 fn is_whole(fleet: &RuleContext<'_>) -> bool {
-    fleet.members.iter().all(|state| !state.role.is_pinned())
+    fleet.pinned().next().is_none()
 }
 
 /// Holds the tiers above one that shrinks: after it has shrunk, because those above one that still has pods to end are
@@ -128,43 +134,42 @@ pub(super) fn hold<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
 
 /// Explains why members of lower priorities keep replicas: for local demand.
 fn local_demand(fleet: &RuleContext<'_>) -> Vec<Change> {
-    let highest = fleet.active().filter_map(|s| s.preference.priority).max();
-    let keeps = |state: &MemberState<'_>| {
-        state.is_active()
-            && state.preference.priority < highest
-            && spare(state, fleet.now) < beyond_bounds(state)
-    };
-    explained(fleet, || Effect::Explain, Reason::LocalDemand, keeps)
+    let highest = fleet.active().filter_map(MemberState::priority).max();
+    explained(
+        fleet,
+        || Effect::Explain,
+        Reason::LocalDemand,
+        |state| {
+            state.is_active()
+                && state.priority() < highest
+                && spare(state, fleet.now) < beyond_bounds(state)
+        },
+    )
 }
 
 /// The lowest priority from which something can be taken; none if that is the highest one, which its own autoscalers
 /// scale down.
 fn lowest(fleet: &RuleContext<'_>) -> Option<i64> {
-    let tiers = fleet.active().filter_map(|state| state.preference.priority);
-    let highest = tiers.max()?;
-    let giving = fleet.active().filter(|state| spare(state, fleet.now) > 0);
-    let lowest = giving.filter_map(|state| state.preference.priority).min()?;
+    let highest = fleet.active().filter_map(MemberState::priority).max()?;
+    let lowest = fleet
+        .active()
+        .filter(|state| spare(state, fleet.now) > 0)
+        .filter_map(MemberState::priority)
+        .min()?;
     (lowest < highest).then_some(lowest)
 }
 
 fn shrink_tier<'a>(fleet: &RuleContext<'a>, tier: i64, excess: u32, ledger: Ledger) -> Step<'a> {
-    let recipients = fleet.members.iter().map(|state| {
-        let in_tier = state.is_active() && state.preference.priority == Some(tier);
-        let spare = if in_tier { spare(state, fleet.now) } else { 0 };
-        Recipient {
-            weight: u64::from(spare),
-            max: spare,
-            ..Recipient::default()
+    let mut recipients = vec![Recipient::default(); fleet.members.len()];
+    for (state, recipient) in fleet.members.iter().zip(&mut recipients) {
+        if state.is_active() && state.priority() == Some(tier) {
+            *recipient = Recipient::up_to(spare(state, fleet.now));
         }
-    });
-    let recipients: Vec<_> = recipients.collect();
+    }
     let shares = quota_split(excess, &recipients).shares;
     let mut freed = 0_u32;
     let mut changes = Vec::new();
-    for (state, less) in fleet.members.iter().zip(shares) {
-        if less == 0 {
-            continue;
-        }
+    for (state, less) in fleet.with_amounts(&shares) {
         // The new maximum is the replicas less `less`: budget that no pod uses is given up as well, or pods could
         // start again. `less` is at most `spare`.
         let given = state.max() - (state.replicas.min(state.max()) - less);
@@ -188,18 +193,15 @@ fn shrink_tier<'a>(fleet: &RuleContext<'a>, tier: i64, excess: u32, ledger: Ledg
 
 /// Freed budget as shares of the tiers above, no more than they can run; parallel to the members.
 fn shares_of_higher_tiers(fleet: &RuleContext<'_>, tier: i64, freed: u32) -> Vec<u32> {
-    let limits = fleet.members.iter().map(|state| {
-        let above = state.is_active() && state.preference.priority > Some(tier);
+    fleet.divide(freed, Surplus::Keep, |state| {
+        let above = state.is_active() && state.priority() > Some(tier);
         (above && state.room() > 0).then(|| DivisionLimits::room(state.room()))
-    });
-    fleet.divide(freed, Surplus::Keep, &limits.collect::<Vec<_>>())
+    })
 }
 
 fn raised<'f>(fleet: &'f RuleContext<'_>, shares: &'f [u32]) -> impl Iterator<Item = Change> {
-    let members = fleet.members.iter().zip(shares);
-    let receivers = members.filter(|(_, share)| **share > 0);
-    receivers.map(|(state, share)| {
-        let effect = Effect::Budget(state.entry.budget().raised(*share));
+    fleet.with_amounts(shares).map(|(state, share)| {
+        let effect = Effect::Budget(state.entry.budget().raised(share));
         let text = format!("it gets {share} of the replicas that a lower priority gave up");
         Change::because(state, effect, Reason::ShrinkOrder, text)
     })
@@ -211,23 +213,23 @@ fn held(fleet: &RuleContext<'_>, has_excess: bool) -> Vec<Change> {
     let (cooldown, now) = (fleet.policy.cooldown, fleet.now);
     let shrinking = fleet
         .active()
-        .filter(|state| is_shrinking(state, cooldown, now));
-    let shrinking = shrinking
-        .filter_map(|state| state.preference.priority)
+        .filter(|state| is_shrinking(state, cooldown, now))
+        .filter_map(MemberState::priority)
         .min();
-    let giving = lowest(fleet).filter(|_| has_excess);
-    let Some(lowest) = giving.into_iter().chain(shrinking).min() else {
+    let giving = if has_excess { lowest(fleet) } else { None };
+    let Some(lowest) = shrinking.into_iter().chain(giving).min() else {
         return Vec::new();
     };
-    let is_held = |state: &MemberState<'_>| {
-        // Pods that cannot be scheduled serve nothing, so the HPA may end them.
-        let has_pending = state.placed < state.replicas;
-        state.is_active()
-            && state.is_awake()
-            && !has_pending
-            && state.preference.priority > Some(lowest)
-    };
-    explained(fleet, || Effect::Hold, Reason::Held, is_held)
+    explained(
+        fleet,
+        || Effect::Hold,
+        Reason::Held,
+        |state| {
+            // Pods that cannot be scheduled serve nothing, so the HPA may end them.
+            let has_pending = state.placed < state.replicas;
+            state.is_active() && state.is_awake() && !has_pending && state.priority() > Some(lowest)
+        },
+    )
 }
 
 /// The same effect, for a reason whose text says it all, on the members that are meant.
@@ -237,7 +239,10 @@ fn explained(
     reason: Reason,
     is_meant: impl Fn(&MemberState<'_>) -> bool,
 ) -> Vec<Change> {
-    let meant = fleet.members.iter().filter(|state| is_meant(state));
-    let change = |state| Change::because(state, effect(), reason, String::new());
-    meant.map(change).collect()
+    fleet
+        .members
+        .iter()
+        .filter(|state| is_meant(state))
+        .map(|state| Change::because(state, effect(), reason, String::new()))
+        .collect()
 }

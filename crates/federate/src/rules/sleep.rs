@@ -1,7 +1,9 @@
 //! R10: where members may sleep and all of them idle at their minimum, one is scaled to zero. The others must be able
 //! to serve the load without it, and take over its share of the floor before its pods end.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use jiff::Timestamp;
 
 use crate::{AssignmentKind, Ledger, Reason};
 use foretide_domain::Replicas;
@@ -30,8 +32,10 @@ pub(super) fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let (Some(victim), Some(reassigned)) = (victim, reassigned) else {
         return Step::default().with_ledger(ledger);
     };
-    let now = || sum(fleet.counted().map(|state| state.replicas));
-    let before = handover.map_or_else(now, Replicas::get);
+    let before = match handover {
+        Some(before) => before.get(),
+        None => sum(fleet.counted().map(|state| state.replicas)),
+    };
     if !fleet.settled(ledger.idle_since)
         || will_be_left(fleet, victim.name(), &reassigned) < least(fleet, before)
     {
@@ -70,12 +74,10 @@ fn least(fleet: &RuleContext<'_>, before: u32) -> u32 {
 
 /// The replicas that are left without one member when the others run what they take over.
 fn will_be_left(fleet: &RuleContext<'_>, victim: &str, taken_over: &BTreeMap<&str, u32>) -> u32 {
-    let others = without(fleet, victim);
-    let runs = |state: &MemberState<'_>| {
+    sum(without(fleet, victim).map(|state| {
         let share = taken_over.get(state.name()).copied();
         state.replicas.max(share.unwrap_or(0))
-    };
-    sum(others.map(runs))
+    }))
 }
 
 fn without<'f, 'a>(
@@ -94,10 +96,10 @@ fn reassigned<'a>(fleet: &RuleContext<'a>, victim: &str) -> Option<BTreeMap<&'a 
 }
 
 fn have_taken_over(fleet: &RuleContext<'_>, victim: &str, before: u32) -> bool {
-    let others = awake(fleet).filter(|state| state.name() != victim);
+    let others = fleet.awake().filter(|state| state.name() != victim);
     let ready = sum(others.map(|state| state.ready));
-    let kept = fleet.members.iter().filter(|state| state.role.is_pinned());
-    let floor_is_met = ready.saturating_add(sum(kept.map(MemberState::min))) >= fleet.floor.count;
+    let kept = sum(fleet.pinned().map(MemberState::min));
+    let floor_is_met = ready.saturating_add(kept) >= fleet.floor.count;
     let left = sum(without(fleet, victim).map(|state| state.ready));
     let may_end = left >= least(fleet, before);
     fleet.policy.mode == Mode::Direct || floor_is_met && may_end
@@ -111,38 +113,39 @@ fn put_to_sleep(victim: &MemberState<'_>) -> Change {
 /// A member that was just put to sleep keeps a maximum of at least one; the rest of its headroom goes to the running
 /// ones.
 pub(super) fn share_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    let is_put_to_sleep = |state: &MemberState<'_>| state.decided.reasons.contains(&Reason::Slept);
-    if fleet.policy.moves_budgets() && fleet.members.iter().any(is_put_to_sleep) {
+    let has_slept = fleet
+        .members
+        .iter()
+        .any(|state| state.has_reason(Reason::Slept));
+    if fleet.policy.moves_budgets() && has_slept {
         divide_headroom(fleet)
     } else {
         Step::default()
     }
 }
 
-fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
-    fleet.active().filter(|state| state.is_awake())
-}
-
 /// True if every awake member is at its minimum, below its target and has cooled down, and minimums add up to more than
 /// MIN.
 fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
-    let takes_over = |state: &MemberState<'_>| state.replicas > state.written_min();
-    let is_calm = |state: &MemberState<'_>| {
-        let runs = state.placed == state.replicas && state.ready == state.replicas;
-        // What a member starts for a takeover need not be ready yet.
-        (runs || takes_over(state) && !state.blocked)
-            && state.decided.need == 0
-            && !fleet.is_cooling_down(state)
-            && !fleet.within(state.entry.woken, fleet.policy.cooldown)
-    };
-    let minimums = sum(awake(fleet).map(MemberState::min));
-    awake(fleet).all(is_calm)
+    let minimums = sum(fleet.awake().map(MemberState::min));
+    fleet.awake().all(|state| is_calm(fleet, state))
         // The last one must stay awake.
-        && awake(fleet).nth(1).is_some()
+        && fleet.awake().nth(1).is_some()
         && is_at_minimum(fleet, reassigned)
         && is_below_target(fleet)
         && fleet.floor.unmet == 0
         && minimums > fleet.policy.bounds.min.get()
+}
+
+/// True if a member's pods run, it needs no more of them, and neither its budget nor its sleep has just changed.
+fn is_calm(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> bool {
+    let runs = state.placed == state.replicas && state.ready == state.replicas;
+    // What a member starts for a takeover need not be ready yet.
+    let takes_over = state.replicas > state.written_min() && !state.blocked;
+    (runs || takes_over)
+        && state.decided.need == 0
+        && !fleet.is_cooling_down(state)
+        && !fleet.within(state.entry.woken, fleet.policy.cooldown)
 }
 
 /// True if no count could go down. A member that takes over another's share of the floor may be anywhere up to its
@@ -152,7 +155,7 @@ fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) ->
 /// minimum.
 fn is_at_minimum(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
     if fleet.policy.mode == Mode::Delegated {
-        return awake(fleet).all(|state| {
+        return fleet.awake().all(|state| {
             let least = state.written_min();
             let share = reassigned.and_then(|shares| shares.get(state.name()));
             let most = share.map_or(least, |share| least.max((*share).min(state.max())));
@@ -162,54 +165,57 @@ fn is_at_minimum(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32
     let mut shares = floor::split(fleet, fleet.floor.requested)
         .shares
         .into_iter();
-    let least = awake(fleet).map(|state| {
+    let least = fleet.awake().map(|state| {
         let share = shares.next().unwrap_or(0);
         state.min().max(share).min(state.max())
     });
     let least = sum(least);
-    sum(awake(fleet).map(|state| state.replicas)) <= least
+    sum(fleet.awake().map(|state| state.replicas)) <= least
 }
 
 /// True if every member is below its target; where no member has a demand, because all metrics are the fleet's, whether
 /// they are together.
 fn is_below_target(fleet: &RuleContext<'_>) -> bool {
-    let load = |replicas: u32| (1.0 - fleet.policy.tolerance) * f64::from(replicas);
-    if awake(fleet).any(|state| state.demand.is_some()) {
-        let is_below = |demand: f64, state: &MemberState<'_>| demand < load(state.replicas);
-        return awake(fleet)
-            .all(|state| state.demand.is_some_and(|demand| is_below(demand, state)));
+    if fleet.awake().any(|state| state.demand.is_some()) {
+        fleet.awake().all(|state| {
+            let low = fleet.low_demand(state.replicas);
+            state.demand.is_some_and(|demand| demand < low)
+        })
+    } else {
+        let low = fleet.low_demand(sum(fleet.awake().map(|state| state.ready)));
+        fleet.total.demand.is_some_and(|demand| demand < low)
     }
-    let ready = sum(awake(fleet).map(|state| state.ready));
-    fleet
-        .total
-        .demand
-        .is_some_and(|demand| demand < load(ready))
 }
 
 /// The member to put to sleep, if the others can serve without it: the one that the policy ranks last, the last by name
 /// among equals.
 fn victim<'f, 'a>(fleet: &'f RuleContext<'a>) -> Option<&'f MemberState<'a>> {
-    let all = Service::of_all(awake(fleet));
+    let all = Service::of_all(fleet.awake());
     // Members that leave the fleet may still serve part of the demand.
-    let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
+    let demand: f64 = fleet.awake().filter_map(|state| state.demand).sum();
     let demand = demand.max(fleet.total.demand.unwrap_or(0.0));
-    let may_sleep = |state: &&MemberState<'_>| {
-        let is_needed = state
-            .entry
-            .needed
-            .is_some_and(|span| fleet.now < span.until);
-        let others = all.without(Service::of(state));
-        state.lower_limit() == 0 && !is_needed && others.is_enough(fleet, demand)
-    };
-    let rank = |state: &MemberState<'_>| match fleet.policy.kind {
-        AssignmentKind::Prioritized => state.preference.priority.unwrap_or(i64::MIN),
+    fleet
+        .awake()
+        .filter(|state| {
+            let others = all.without(Service::of(state));
+            may_sleep(state, fleet.now) && others.is_enough(fleet, demand)
+        })
+        .min_by_key(|state| (rank(fleet.policy.kind, state), Reverse(state.name())))
+}
+
+/// True if a member may be without replicas by its own limits, and was not needed soon after its last sleep.
+fn may_sleep(state: &MemberState<'_>, now: Timestamp) -> bool {
+    let is_needed = state.entry.needed.is_some_and(|span| now < span.until);
+    state.lower_limit() == 0 && !is_needed
+}
+
+/// The rank of a member by the policy; the lowest sleeps first.
+fn rank(kind: AssignmentKind, state: &MemberState<'_>) -> i64 {
+    match kind {
+        AssignmentKind::Prioritized => state.priority().unwrap_or(i64::MIN),
         AssignmentKind::Aggregated => i64::from(state.replicas),
         _ => i64::try_from(state.entry.weight).unwrap_or(i64::MAX),
-    };
-    let order = |a: &&MemberState<'_>, b: &&MemberState<'_>| {
-        rank(a).cmp(&rank(b)).then_with(|| b.name().cmp(a.name()))
-    };
-    awake(fleet).filter(may_sleep).min_by(order)
+    }
 }
 
 /// The abilities of members together. Sums do not saturate, so that one of them can be taken away again.
@@ -262,11 +268,10 @@ impl Service {
     fn is_enough(self, fleet: &RuleContext<'_>, demand: f64) -> bool {
         let least = fleet.policy.bounds.min.get();
         let ready = u32::try_from(self.ready).unwrap_or(u32::MAX);
-        let load = f64::from(ready) * (1.0 - fleet.policy.tolerance);
         let needed = Replicas::from_f64_ceil(demand)
             .get()
             .max(fleet.floor.count)
             .max(least);
-        self.min >= least.into() && self.hosts >= needed.into() && demand < load
+        self.min >= least.into() && self.hosts >= needed.into() && demand < fleet.low_demand(ready)
     }
 }

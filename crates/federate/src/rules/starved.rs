@@ -11,12 +11,10 @@ pub(super) fn find_idle<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let Some(limit) = fleet.policy.min_utilization else {
         return Step::default();
     };
-    let since = |state: &MemberState<'_>| {
+    Step::of(fleet.active().map(|state| {
         let since = state.entry.idle_since.unwrap_or(fleet.now);
-        idles(state, limit).then_some(since)
-    };
-    let change = |state| Change::silent(state, Effect::Idle(since(state)));
-    Step::of(fleet.active().map(change))
+        Change::silent(state, Effect::Idle(idles(state, limit).then_some(since)))
+    }))
 }
 
 fn idles(state: &MemberState<'_>, limit: f64) -> bool {
@@ -37,28 +35,31 @@ pub(super) fn move_minimum<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.min_utilization.is_none() {
         return Step::default();
     }
-    let free = || fleet.active().filter(|state| !fleet.is_cooling_down(state));
-    let donors = free().filter(|state| fleet.settled(state.entry.idle_since));
-    let donor = donors.max_by_key(|state| state.min());
-    let starving = free().filter(|state| starves(state));
-    let receiver =
-        starving.max_by_key(|state| state.desired.unwrap_or(0).saturating_sub(state.min()));
+    let mut free: Vec<_> = fleet.active().collect();
+    free.retain(|state| !fleet.is_cooling_down(state));
+    let donor = free
+        .iter()
+        .filter(|state| fleet.settled(state.entry.idle_since))
+        .max_by_key(|state| state.min());
+    let receiver = free
+        .iter()
+        .filter(|state| starves(state))
+        .max_by_key(|state| state.desired.unwrap_or(0).saturating_sub(state.min()));
     let (Some(donor), Some(receiver)) = (donor, receiver) else {
         return Step::default();
     };
     if donor.position == receiver.position {
         return Step::default();
     }
-    let change = |state: &MemberState<'_>, budget| {
-        let text = format!(
-            "one replica of minReplicas moves from {}, which is idle, to {}",
-            donor.name(),
-            receiver.name()
-        );
-        Change::because(state, Effect::Budget(budget), Reason::Starved, text)
-    };
+    let text = format!(
+        "one replica of minReplicas moves from {}, which is idle, to {}",
+        donor.name(),
+        receiver.name()
+    );
+    let less = Effect::Budget(Budget::new(donor.min() - 1, donor.max()));
+    let more = Effect::Budget(Budget::new(receiver.min() + 1, receiver.max()));
     Step::of([
-        change(donor, Budget::new(donor.min() - 1, donor.max())),
-        change(receiver, Budget::new(receiver.min() + 1, receiver.max())),
+        Change::because(donor, less, Reason::Starved, text.clone()),
+        Change::because(receiver, more, Reason::Starved, text),
     ])
 }

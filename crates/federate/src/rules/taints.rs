@@ -13,15 +13,16 @@ pub(super) fn closed(
     members: &[Member],
     preferences: &[Result<EffectivePreference, Dropped>],
 ) -> Vec<bool> {
-    let strict = |member: &Member| {
-        let mut repelling = member.taints.iter().filter(|taint| repels(policy, taint));
-        repelling.any(|taint| taint.effect != TaintEffect::PreferNoSchedule)
-    };
-    let any = |member: &Member| member.taints.iter().any(|taint| repels(policy, taint));
-    let mut selected = members.iter().zip(preferences);
-    let has_choice = selected.any(|(member, preference)| preference.is_ok() && !any(member));
-    let is_closed = |member: &Member| strict(member) || has_choice && any(member);
-    members.iter().map(is_closed).collect()
+    let has_choice = members.iter().zip(preferences).any(|(member, preference)| {
+        preference.is_ok() && repelling(policy, member).next().is_none()
+    });
+    members
+        .iter()
+        .map(|member| {
+            repelling(policy, member)
+                .any(|taint| has_choice || taint.effect != TaintEffect::PreferNoSchedule)
+        })
+        .collect()
 }
 
 /// True if a `NoExecute` taint evicts a member's share: its toleration has expired, or no toleration matches and the
@@ -33,11 +34,7 @@ pub(super) fn evict(
     seen: Option<Timestamp>,
     now: Timestamp,
 ) -> bool {
-    let mut evicting = member
-        .taints
-        .iter()
-        .filter(|taint| taint.effect == TaintEffect::NoExecute);
-    evicting.any(|taint| {
+    evicting(member).any(|taint| {
         let tolerated = match toleration(policy, taint) {
             Some(toleration) => match toleration.seconds {
                 None => return false,
@@ -58,24 +55,33 @@ pub(super) fn seen(
     recorded: Option<Timestamp>,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let taints = member.taints.iter();
-    let evicting = || {
-        taints
-            .clone()
-            .filter(|t| t.effect == TaintEffect::NoExecute)
-    };
-    let dated = evicting().filter_map(|taint| taint.since).min();
-    evicting().next()?;
+    evicting(member).next()?;
+    let dated = evicting(member).filter_map(|taint| taint.since).min();
     // A time ahead of now is that of a clock that is ahead.
     Some(recorded.or(dated).map_or(now, |since| since.min(now)))
 }
 
-fn repels(policy: &Policy, taint: &Taint) -> bool {
-    toleration(policy, taint).is_none()
+/// The taints of a member that are not tolerated.
+fn repelling<'m>(policy: &Policy, member: &'m Member) -> impl Iterator<Item = &'m Taint> {
+    member
+        .taints
+        .iter()
+        .filter(|taint| toleration(policy, taint).is_none())
+}
+
+/// The taints of a member that end pods.
+fn evicting(member: &Member) -> impl Iterator<Item = &Taint> {
+    member
+        .taints
+        .iter()
+        .filter(|taint| taint.effect == TaintEffect::NoExecute)
 }
 
 /// The toleration that ends first of those that match.
 fn toleration<'p>(policy: &'p Policy, taint: &Taint) -> Option<&'p Toleration> {
-    let matching = policy.tolerations.iter().filter(|t| t.tolerates(taint));
-    matching.min_by_key(|t| t.seconds.unwrap_or(i64::MAX))
+    policy
+        .tolerations
+        .iter()
+        .filter(|toleration| toleration.tolerates(taint))
+        .min_by_key(|toleration| toleration.seconds.unwrap_or(i64::MAX))
 }

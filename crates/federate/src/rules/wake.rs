@@ -19,9 +19,11 @@ const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 /// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members must
 /// not sleep, every member with a budget, at its minimum.
 pub(super) fn wake<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    let members = fleet.members.iter().zip(wanted(fleet));
-    let woken = members.filter(|(state, _)| state.is_active() && state.is_asleep());
-    let changes = woken.filter_map(|(state, why)| {
+    let mut changes = Vec::new();
+    for (state, why) in fleet.members.iter().zip(wanted(fleet)) {
+        let Some(why) = why.filter(|_| state.is_active() && state.is_asleep()) else {
+            continue;
+        };
         let is_there = state.member.pods.is_some();
         let first = if fleet.policy.may_sleep() && is_there {
             1
@@ -32,14 +34,9 @@ pub(super) fn wake<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
             count: first,
             stays_awake: longer_stay_awake(fleet, state),
         };
-        Some(Change::because(
-            state,
-            effect,
-            Reason::Woken,
-            why?.to_owned(),
-        ))
-    });
-    let changes: Vec<_> = changes.collect();
+        let text = why.to_owned();
+        changes.push(Change::because(state, effect, Reason::Woken, text));
+    }
     if changes.is_empty() {
         return Step::default();
     }
@@ -67,31 +64,38 @@ fn longer_stay_awake(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Option
 /// The reason why each member is to be woken if it is asleep; parallel to the members.
 fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
     let taken_over = taken_over(fleet);
-    let takeover_cause = |state: &MemberState<'_>| {
-        let lifted = state.decided.reasons.contains(&Reason::FloorLifted);
-        let gained = lifted || taken_over.contains(&state.position);
-        gained.then_some("it takes over replicas that other members cannot run")
-    };
-    if !fleet.policy.may_sleep() {
-        let cause = |state| takeover_cause(state).or(Some(always(state)));
-        return fleet.members.iter().map(cause).collect();
+    let mut wanted = vec![None; fleet.members.len()];
+    for (state, why) in fleet.members.iter().zip(&mut wanted) {
+        if state.has_reason(Reason::FloorLifted) || taken_over.contains(&state.position) {
+            *why = Some("it takes over replicas that other members cannot run");
+        } else if !fleet.policy.may_sleep() {
+            *why = Some(always(state));
+        }
     }
-    let mut wanted: Vec<_> = fleet.members.iter().map(takeover_cause).collect();
+    if !fleet.policy.may_sleep() {
+        return wanted;
+    }
     let Some(cause) = cause(fleet) else {
         return wanted;
     };
     if fleet.policy.kind != AssignmentKind::Prioritized {
-        return wanted.into_iter().map(|own| own.or(Some(cause))).collect();
+        for why in &mut wanted {
+            why.get_or_insert(cause);
+        }
+        return wanted;
     }
-    let recently = fleet.within(fleet.ledger.woken, fleet.policy.cooldown);
-    let sleepers = fleet.active().filter(|state| state.is_asleep());
     // One at a time, the highest priority first; of equal ones the first by name.
-    let first = sleepers.min_by_key(|state| Reverse(state.preference.priority));
+    let first = fleet
+        .active()
+        .filter(|state| state.is_asleep())
+        .min_by_key(|state| Reverse(state.priority()));
     // With no member awake nothing serves, so the wait is skipped.
-    if let Some(first) = first.filter(|_| !recently || awake(fleet).next().is_none())
-        && let Some(place) = wanted.get_mut(first.position)
+    let is_due =
+        !fleet.within(fleet.ledger.woken, fleet.policy.cooldown) || fleet.awake().next().is_none();
+    if let Some(first) = first.filter(|_| is_due)
+        && let Some(why) = wanted.get_mut(first.position)
     {
-        *place = place.or(Some(cause));
+        why.get_or_insert(cause);
     }
     wanted
 }
@@ -107,13 +111,11 @@ fn always(state: &MemberState<'_>) -> &'static str {
 /// The positions of sleeping members that were just given budget of blocked ones (R5) and are needed for their pods.
 /// Under Prioritized only those of the highest priorities: budget may go further down than the pods do.
 fn taken_over(fleet: &RuleContext<'_>) -> Vec<usize> {
-    let is_relief = |state: &&MemberState<'_>| {
-        state.decided.reasons.contains(&Reason::Relief) && state.is_asleep()
-    };
-    let mut relieved: Vec<_> = fleet.members.iter().filter(is_relief).collect();
+    let mut relieved: Vec<_> = fleet.members.iter().collect();
+    relieved.retain(|state| state.has_reason(Reason::Relief) && state.is_asleep());
     if fleet.policy.kind == AssignmentKind::Prioritized {
         // Stable: equal priorities stay in the order of the names.
-        relieved.sort_by_key(|state| Reverse(state.preference.priority));
+        relieved.sort_by_key(|state| Reverse(state.priority()));
         let blocked = fleet.active().filter(|state| state.blocked);
         let mut unplaced = sum(blocked.map(|state| state.replicas - state.placed));
         relieved.retain(|state| {
@@ -125,17 +127,11 @@ fn taken_over(fleet: &RuleContext<'_>) -> Vec<usize> {
     relieved.into_iter().map(|state| state.position).collect()
 }
 
-fn awake<'f, 'a>(fleet: &'f RuleContext<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
-    fleet.active().filter(|state| state.is_awake())
-}
-
 /// The reason why a sleeping member is needed.
 fn cause(fleet: &RuleContext<'_>) -> Option<&'static str> {
     // A member that cannot be changed may serve all the same.
-    let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
-    let with_budget = fleet.active().filter(|state| state.max() > 0);
-    let minimums = sum(with_budget.map(MemberState::min));
-    let kept = sum(pinned().map(MemberState::min));
+    let kept = sum(fleet.pinned().map(MemberState::min));
+    let minimums = sum(fleet.sharing().map(MemberState::min));
     let least = fleet
         .policy
         .bounds
@@ -143,23 +139,25 @@ fn cause(fleet: &RuleContext<'_>) -> Option<&'static str> {
         .get()
         .saturating_sub(kept)
         .min(minimums);
-    let hosts = sum(awake(fleet).map(|state| state.max().min(state.capacity)));
-    let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
+    let hosts = sum(fleet.awake().map(|state| state.max().min(state.capacity)));
+    let demand: f64 = fleet.awake().filter_map(|state| state.demand).sum();
     // Within the tolerance no autoscaler would scale up either.
     let most = f64::from(hosts) * (1.0 + fleet.policy.tolerance);
-    if awake(fleet).next().is_none()
-        && pinned().all(|state| state.role == MemberRole::Lost && state.replicas == 0)
-    {
+    let nobody_serves = fleet.awake().next().is_none()
+        && fleet
+            .pinned()
+            .all(|state| state.role == MemberRole::Lost && state.replicas == 0);
+    if nobody_serves {
         Some("no member is awake")
-    } else if sum(awake(fleet).map(MemberState::min)) < least {
+    } else if sum(fleet.awake().map(MemberState::min)) < least {
         Some("the minimums of awake members add up to less than minReplicas")
     } else if fleet.floor.unmet > 0 {
         Some("awake members cannot run the floor of the fleet")
     } else if demand > most && Replicas::from_f64_ceil(demand).get() > hosts {
         Some("awake members cannot run what the demand needs")
-    } else if awake(fleet).any(|state| state.decided.need > 0) {
+    } else if fleet.awake().any(|state| state.decided.need > 0) {
         Some("a member needs more than its maximum")
-    } else if awake(fleet).any(|state| state.blocked) {
+    } else if fleet.awake().any(|state| state.blocked) {
         Some("a member has no capacity for its pods")
     } else {
         None

@@ -9,15 +9,46 @@ use jiff::SignedDuration;
 use super::BLOCK;
 use crate::validation::Violation;
 
+/// The path of a block of parameters in the spec.
+struct Block(String);
+
+impl Block {
+    /// The block of an algorithm.
+    fn of(algorithm: &str) -> Self {
+        Self(format!("{BLOCK}.{algorithm}"))
+    }
+
+    /// A block in this one.
+    fn part(&self, name: &str) -> Self {
+        Self(format!("{}.{name}", self.0))
+    }
+
+    fn duration(
+        &self,
+        name: &str,
+        text: Option<&str>,
+    ) -> Result<Option<SignedDuration>, Violation> {
+        duration(&self.part(name).0, text)
+    }
+
+    fn number(&self, name: &str, text: Option<&str>) -> Result<Option<f64>, Violation> {
+        number(&self.part(name).0, text)
+    }
+
+    fn whole(&self, name: &str, count: Option<i32>) -> Result<Option<usize>, Violation> {
+        whole(&self.part(name).0, count)
+    }
+}
+
 pub(super) fn automatic(
     block: &wire::Auto,
     lead_time: SignedDuration,
     service_level: auto::ServiceLevel,
 ) -> Result<auto::Config, Violation> {
-    let field = format!("{BLOCK}.auto.sampleInterval");
     let default = auto::Config::default();
     Ok(auto::Config {
-        sample_interval: duration(&field, block.sample_interval.as_deref())?
+        sample_interval: Block::of("auto")
+            .duration("sampleInterval", block.sample_interval.as_deref())?
             .unwrap_or(default.sample_interval),
         lead_time,
         service_level,
@@ -25,109 +56,109 @@ pub(super) fn automatic(
 }
 
 pub(super) fn dsp(block: &wire::Dsp) -> Result<dsp::Config, Violation> {
-    let at = |name: &str| format!("{BLOCK}.dsp.{name}");
+    let at = Block::of("dsp");
     let default = dsp::Config::default();
     let estimators = match &block.estimators {
         None => default.estimators,
         Some(written) => estimators(written)?,
     };
     Ok(dsp::Config {
-        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
+        sample_interval: at
+            .duration("sampleInterval", block.sample_interval.as_deref())?
             .unwrap_or(default.sample_interval),
-        history_length: duration(&at("historyLength"), block.history_length.as_deref())?
+        history_length: at
+            .duration("historyLength", block.history_length.as_deref())?
             .unwrap_or(default.history_length),
         estimators,
     })
 }
 
 fn estimators(block: &wire::Estimators) -> Result<dsp::Estimators, Violation> {
-    let at =
-        |kind: &str, i: usize, name: &str| format!("{BLOCK}.dsp.estimators.{kind}[{i}].{name}");
-    // Both lists are lazy: the first entry that cannot be parsed ends the conversion, and is the one that is reported.
-    let maxima = block
-        .max_value
-        .iter()
-        .flatten()
-        .enumerate()
-        .map(|(i, estimator)| {
-            let margin = number(
-                &at("maxValue", i, "marginFraction"),
-                estimator.margin_fraction.as_deref(),
-            )?;
-            Ok(dsp::MaxValue {
-                margin_fraction: margin.unwrap_or_default(),
-            })
+    let at = Block::of("dsp.estimators");
+    let mut converted = dsp::Estimators {
+        max_value: Vec::new(),
+        fft: Vec::new(),
+    };
+    // The first entry that cannot be parsed ends the conversion, and is the one that is reported.
+    for (i, estimator) in block.max_value.iter().flatten().enumerate() {
+        let at = at.part(&format!("maxValue[{i}]"));
+        let margin = at.number("marginFraction", estimator.margin_fraction.as_deref())?;
+        converted.max_value.push(dsp::MaxValue {
+            margin_fraction: margin.unwrap_or_default(),
         });
-    let filters = block
-        .fft
-        .iter()
-        .flatten()
-        .enumerate()
-        .map(|(i, estimator)| {
-            let of = |name: &str, text: Option<&str>| number(&at("fft", i, name), text);
-            let items = |name: &str, count: Option<i32>| whole(&at("fft", i, name), count);
-            let default = dsp::Fft::default();
-            Ok(dsp::Fft {
-                margin_fraction: of("marginFraction", estimator.margin_fraction.as_deref())?
-                    .unwrap_or(default.margin_fraction),
-                low_amplitude_threshold: of(
-                    "lowAmplitudeThreshold",
-                    estimator.low_amplitude_threshold.as_deref(),
-                )?
-                .unwrap_or(default.low_amplitude_threshold),
-                high_frequency_threshold: of(
-                    "highFrequencyThreshold",
-                    estimator.high_frequency_threshold.as_deref(),
-                )?
-                .unwrap_or(default.high_frequency_threshold),
-                min_num_of_spectrum_items: items(
-                    "minNumOfSpectrumItems",
-                    estimator.min_num_of_spectrum_items,
-                )?
-                .unwrap_or(default.min_num_of_spectrum_items),
-                max_num_of_spectrum_items: items(
-                    "maxNumOfSpectrumItems",
-                    estimator.max_num_of_spectrum_items,
-                )?
-                .unwrap_or(default.max_num_of_spectrum_items),
-            })
-        });
-    Ok(dsp::Estimators {
-        max_value: maxima.collect::<Result<_, Violation>>()?,
-        fft: filters.collect::<Result<_, Violation>>()?,
+    }
+    for (i, estimator) in block.fft.iter().flatten().enumerate() {
+        let filter = fft(&at.part(&format!("fft[{i}]")), estimator)?;
+        converted.fft.push(filter);
+    }
+    Ok(converted)
+}
+
+fn fft(at: &Block, estimator: &wire::FftEstimator) -> Result<dsp::Fft, Violation> {
+    let default = dsp::Fft::default();
+    Ok(dsp::Fft {
+        margin_fraction: at
+            .number("marginFraction", estimator.margin_fraction.as_deref())?
+            .unwrap_or(default.margin_fraction),
+        low_amplitude_threshold: at
+            .number(
+                "lowAmplitudeThreshold",
+                estimator.low_amplitude_threshold.as_deref(),
+            )?
+            .unwrap_or(default.low_amplitude_threshold),
+        high_frequency_threshold: at
+            .number(
+                "highFrequencyThreshold",
+                estimator.high_frequency_threshold.as_deref(),
+            )?
+            .unwrap_or(default.high_frequency_threshold),
+        min_num_of_spectrum_items: at
+            .whole("minNumOfSpectrumItems", estimator.min_num_of_spectrum_items)?
+            .unwrap_or(default.min_num_of_spectrum_items),
+        max_num_of_spectrum_items: at
+            .whole("maxNumOfSpectrumItems", estimator.max_num_of_spectrum_items)?
+            .unwrap_or(default.max_num_of_spectrum_items),
     })
 }
 
 pub(super) fn percentile(block: &wire::Percentile) -> Result<percentile::Config, Violation> {
-    let at = |name: &str| format!("{BLOCK}.percentile.{name}");
+    let at = Block::of("percentile");
     let default = percentile::Config::default();
-    let of = |name: &str, text: &Option<String>| number(&at(name), text.as_deref());
     Ok(percentile::Config {
-        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
+        sample_interval: at
+            .duration("sampleInterval", block.sample_interval.as_deref())?
             .unwrap_or(default.sample_interval),
-        history_length: duration(&at("historyLength"), block.history_length.as_deref())?
+        history_length: at
+            .duration("historyLength", block.history_length.as_deref())?
             .unwrap_or(default.history_length),
-        percentile: of("percentile", &block.percentile)?.unwrap_or(default.percentile),
-        margin_fraction: of("marginFraction", &block.margin_fraction)?
+        percentile: at
+            .number("percentile", block.percentile.as_deref())?
+            .unwrap_or(default.percentile),
+        margin_fraction: at
+            .number("marginFraction", block.margin_fraction.as_deref())?
             .unwrap_or(default.margin_fraction),
-        target_utilization: of("targetUtilization", &block.target_utilization)?
+        target_utilization: at
+            .number("targetUtilization", block.target_utilization.as_deref())?
             .unwrap_or(default.target_utilization),
-        min_sample_weight: of("minSampleWeight", &block.min_sample_weight)?
+        min_sample_weight: at
+            .number("minSampleWeight", block.min_sample_weight.as_deref())?
             .unwrap_or(default.min_sample_weight),
         histogram: histogram(&block.histogram.clone().unwrap_or_default())?,
     })
 }
 
 fn histogram(block: &wire::Histogram) -> Result<percentile::Histogram, Violation> {
-    let at = |name: &str| format!("{BLOCK}.percentile.histogram.{name}");
-    let of = |name: &str, text: &Option<String>| number(&at(name), text.as_deref());
+    let at = Block::of("percentile.histogram");
     let default = percentile::Histogram::default();
     // As in crane's `makeInternalConfig`: growing buckets take precedence, and an incomplete set gives the default.
     let buckets = match (
-        of("maxValue", &block.max_value)?,
-        of("bucketSize", &block.bucket_size)?,
-        of("firstBucketSize", &block.first_bucket_size)?,
-        of("bucketSizeGrowthRatio", &block.bucket_size_growth_ratio)?,
+        at.number("maxValue", block.max_value.as_deref())?,
+        at.number("bucketSize", block.bucket_size.as_deref())?,
+        at.number("firstBucketSize", block.first_bucket_size.as_deref())?,
+        at.number(
+            "bucketSizeGrowthRatio",
+            block.bucket_size_growth_ratio.as_deref(),
+        )?,
     ) {
         (Some(max_value), _, Some(first_bucket_size), Some(growth_ratio)) => {
             Some(percentile::Buckets::Exponential {
@@ -143,15 +174,18 @@ fn histogram(block: &wire::Histogram) -> Result<percentile::Histogram, Violation
         _ => None,
     };
     Ok(percentile::Histogram {
-        half_life: duration(&at("halfLife"), block.half_life.as_deref())?
+        half_life: at
+            .duration("halfLife", block.half_life.as_deref())?
             .unwrap_or(default.half_life),
-        epsilon: of("epsilon", &block.epsilon)?.unwrap_or(default.epsilon),
+        epsilon: at
+            .number("epsilon", block.epsilon.as_deref())?
+            .unwrap_or(default.epsilon),
         buckets,
     })
 }
 
 pub(super) fn seasonal_naive(block: &wire::SeasonalNaive) -> Result<seasonal::Config, Violation> {
-    let at = |name: &str| format!("{BLOCK}.seasonalNaive.{name}");
+    let at = Block::of("seasonalNaive");
     let default = seasonal::Config::default();
     let statistic = match block.statistic {
         None | Some(wire::Statistic::Last) => seasonal::Statistic::Last,
@@ -165,10 +199,11 @@ pub(super) fn seasonal_naive(block: &wire::SeasonalNaive) -> Result<seasonal::Co
         7
     };
     Ok(seasonal::Config {
-        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
+        sample_interval: at
+            .duration("sampleInterval", block.sample_interval.as_deref())?
             .unwrap_or(default.sample_interval),
-        season: season(&at("period"), block.period.as_deref())?,
-        cycles: whole(&at("cycles"), block.cycles)?.unwrap_or(cycles),
+        season: season(&at.part("period").0, block.period.as_deref())?,
+        cycles: at.whole("cycles", block.cycles)?.unwrap_or(cycles),
         statistic,
         level_ratio: block.level_ratio.unwrap_or(default.level_ratio),
         ..default

@@ -45,13 +45,13 @@ impl<'a> AffinityConverter<'a> {
     }
 
     fn labels(&mut self, wire: &ClusterLabelSelector) -> Vec<Requirement> {
-        let labels = wire.match_labels.iter().flatten();
-        let equal = labels.map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()]));
-        let mut all: Vec<_> = equal.collect();
-        let expressions = wire.match_expressions.iter().flatten().enumerate();
-        all.extend(expressions.filter_map(|(position, expression)| {
-            self.requirement("labelSelector", position, expression)
-        }));
+        let mut all = Vec::new();
+        for (key, value) in wire.match_labels.iter().flatten() {
+            all.push(Requirement::In(key.clone(), vec![value.clone()]));
+        }
+        for (position, expression) in wire.match_expressions.iter().flatten().enumerate() {
+            all.extend(self.requirement("labelSelector", position, expression));
+        }
         all
     }
 
@@ -123,28 +123,28 @@ pub(super) fn tolerations(
 }
 
 fn toleration(field: &str, wire: &WireToleration) -> Result<Toleration, Violation> {
-    let refused = |part: &str, found: String, expected: &str| {
-        Err(Violation::new(format!("{field}.{part}"), found, expected))
-    };
     let key = wire.key.clone().filter(|key| !key.is_empty());
     let value = wire.value.clone().unwrap_or_default();
     let value = match wire.operator.as_deref().unwrap_or_default() {
         "Exists" if value.is_empty() => None,
-        "Exists" => return refused("value", value, "none, because the operator is Exists"),
+        "Exists" => {
+            let expected = "none, because the operator is Exists";
+            return refused(field, "value", value, expected);
+        }
         // As the API server validates tolerations: an empty key stands for all keys, which only Exists can match.
         "Equal" | "" if key.is_none() => {
             let expected = "Exists, because there is no key";
-            return refused("operator", "Equal".to_owned(), expected);
+            return refused(field, "operator", "Equal".to_owned(), expected);
         }
         "Equal" | "" => Some(value),
-        other => return refused("operator", other.to_owned(), "Equal or Exists"),
+        other => return refused(field, "operator", other.to_owned(), "Equal or Exists"),
     };
     let effect = match wire.effect.as_deref().unwrap_or_default() {
         "" => None,
         text => {
             let Ok(effect) = text.parse::<TaintEffect>() else {
                 let expected = "NoSchedule, PreferNoSchedule or NoExecute";
-                return refused("effect", text.to_owned(), expected);
+                return refused(field, "effect", text.to_owned(), expected);
             };
             Some(effect)
         }
@@ -154,7 +154,7 @@ fn toleration(field: &str, wire: &WireToleration) -> Result<Toleration, Violatio
         && effect != Some(TaintEffect::NoExecute)
     {
         let expected = "none, because it applies to the effect NoExecute only";
-        return refused("tolerationSeconds", seconds.to_string(), expected);
+        return refused(field, "tolerationSeconds", seconds.to_string(), expected);
     }
     Ok(Toleration {
         key,
@@ -162,4 +162,13 @@ fn toleration(field: &str, wire: &WireToleration) -> Result<Toleration, Violatio
         effect,
         seconds: wire.toleration_seconds,
     })
+}
+
+fn refused(
+    field: &str,
+    part: &str,
+    found: String,
+    expected: &str,
+) -> Result<Toleration, Violation> {
+    Err(Violation::new(format!("{field}.{part}"), found, expected))
 }
