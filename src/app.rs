@@ -2,10 +2,7 @@
 //!
 //! `run` builds one controller from its configuration and runs it until shutdown. Everything it starts ends with it.
 
-pub mod adapter;
 pub mod history;
-pub mod keda_scaler;
-pub mod metric_server;
 mod page;
 mod shutdown;
 
@@ -18,9 +15,9 @@ use tokio::net::TcpListener;
 use self::{
     history::{AdapterRules, history},
     page::PageHost,
-    shutdown::{CONTROLLER, ELECTION, FLEETS, Parts, Stop},
+    shutdown::{CONTROLLER, ELECTION, FLEETS, Stop},
 };
-use crate::config::{Config, KubeAccess, MetricsAuth};
+use crate::config::{Config, MetricsAuth};
 use foretide_api::ports::{Cluster as _, Fleet, MemberView, PAGE_AUDIENCE};
 use foretide_api::validation::TargetRules;
 use foretide_base::{
@@ -28,12 +25,14 @@ use foretide_base::{
     http::{self, MetricsAccess},
     leadership::{self, Campaign, LEASE, Leadership},
     machine::Machine,
+    service::{Parts, listen},
     telemetry::{MemberGauges, Telemetry, WatchHealth},
 };
 use foretide_controller::{
     EffectiveController, FleetController, Setup, Shared,
     forecaster::{Forecaster, ForecasterSetup},
 };
+use foretide_kube::KubeAccess;
 use foretide_kube::{
     cluster::{ConnectError, Connection, KubeAccessReviewer, KubeCluster, KubeLease, WriteGate},
     members::{MemberRegistry, MemberSettings, Timeouts},
@@ -103,8 +102,11 @@ pub async fn run_with(
     telemetry: Arc<Telemetry>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
-    let listener = bind(config.listen, &machine).await?;
-    let connection = connect(&config.access, &machine).await?;
+    let addr = config.listen;
+    let listener = listen(addr, &machine)
+        .await
+        .map_err(|source| AppError::Listen { addr, source })?;
+    let connection = config.access.connect(&machine).await?;
     let process = Process {
         targets: Arc::new(target_rules(&config, &connection)),
         config,
@@ -379,25 +381,6 @@ fn spawn_watches(
 }
 
 /// The HTTP port; a host of a simulation has none.
-async fn bind(addr: SocketAddr, machine: &Machine) -> Result<Option<TcpListener>, AppError> {
-    if machine.is_simulated() {
-        return Ok(None);
-    }
-    let bound = TcpListener::bind(addr).await;
-    bound
-        .map(Some)
-        .map_err(|source| AppError::Listen { addr, source })
-}
-
-async fn connect(access: &KubeAccess, machine: &Machine) -> Result<Connection, ConnectError> {
-    match access {
-        KubeAccess::InCluster => Connection::in_cluster(machine),
-        KubeAccess::Kubeconfig { path, context } => {
-            Connection::from_kubeconfig(path.as_deref(), context.as_deref(), machine).await
-        }
-    }
-}
-
 /// The targets of the configuration, but none in the namespace of the controller, so that no object scales it to zero.
 fn target_rules(config: &Config, connection: &Connection) -> TargetRules {
     let mut rules = config.targets.clone();

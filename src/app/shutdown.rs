@@ -10,10 +10,13 @@
 use std::{future::Future, time::Duration};
 
 use futures::{FutureExt as _, future::join};
-use tokio::{sync::oneshot, task::JoinSet, time::timeout};
+use tokio::{sync::oneshot, time::timeout};
 
 use super::AppError;
-use foretide_base::leadership::{Leadership, WRITE_TIME};
+use foretide_base::{
+    leadership::{Leadership, WRITE_TIME},
+    service::{Parts, wait_for},
+};
 use foretide_controller::Setup;
 
 /// The parts that finish running work before the lease is released.
@@ -26,9 +29,6 @@ pub(super) const ELECTION: &str = "leader election";
 const TIME_TO_END: Duration = Setup::TIME_TO_RELEASE;
 /// The time for the release of the lease.
 const TIME_TO_RELEASE: Duration = Duration::from_secs(5);
-
-/// Parts that run until shutdown, by their names.
-pub(super) type Parts = JoinSet<&'static str>;
 
 /// Stops the parts that have something left to do.
 #[derive(Debug, Default)]
@@ -96,17 +96,6 @@ impl Stop {
             let mut left = 1;
             let released = wait_for(&[ELECTION], &mut left, parts);
             timeout(TIME_TO_RELEASE, released).await.ok();
-        }
-    }
-}
-
-/// Waits until as many of these parts have ended as are `left`, and counts them down.
-pub(super) async fn wait_for(names: &[&str], left: &mut usize, parts: &mut Parts) {
-    while *left > 0
-        && let Some(ended) = parts.join_next().await
-    {
-        if ended.is_ok_and(|ended| names.contains(&ended)) {
-            *left -= 1;
         }
     }
 }

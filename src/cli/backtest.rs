@@ -24,6 +24,7 @@ mod worst;
 use std::ops::ControlFlow;
 
 use clap::ValueEnum;
+use foretide_base::exit::Exit;
 use foretide_domain::sim::{Minute, Run, Score};
 use foretide_models::{Forecast, Prediction};
 use jiff::{SignedDuration, Timestamp};
@@ -38,7 +39,6 @@ use self::{
 };
 use super::{
     context::{CommandContext, Progress, parse_time},
-    exit::Exit,
     history::parse_duration,
     inputs::Inputs,
     output::{CommandOutput, Failure, ReportFormat},

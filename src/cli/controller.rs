@@ -2,15 +2,16 @@
 
 use std::process::ExitCode;
 
-use super::{
-    exit,
-    service::{self, Logging, shutdown_signal},
-};
 use crate::{
     app,
     config::{Config, ControllerArgs, FileError},
 };
-use foretide_base::{error::chain, machine::Machine};
+use foretide_base::{
+    error::chain,
+    exit,
+    machine::Machine,
+    service::{self, shutdown_signal},
+};
 
 /// Runs the controller until it is stopped or fails.
 pub(super) fn run(args: ControllerArgs, machine: &Machine) -> ExitCode {
@@ -19,11 +20,8 @@ pub(super) fn run(args: ControllerArgs, machine: &Machine) -> ExitCode {
         Err(FileError::Flags(error)) => error.exit(),
         Err(error) => return exit::usage(&chain(&error)),
     };
-    let logging = Logging {
-        filter: args.log.clone(),
-        is_json: args.log_json,
-    };
-    service::run(&logging, Config::try_from(args), |config| {
+    let log = args.log.clone();
+    service::run(&log, Config::try_from(args), |config| {
         app::run(config, machine.clone(), shutdown_signal())
     })
 }

@@ -1,9 +1,8 @@
 //! The command line: one file per subcommand, exit codes in one place.
 //!
-//! Every command but `controller`, `adapter`, `keda-scaler` and `ui` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`];
-//! [`run`] detects the context and prints the output.
+//! Every command but `controller` and `ui` is a function from its arguments and a [`CommandContext`] to a
+//! [`CommandOutput`]; [`run`] detects the context and prints the output.
 
-mod adapter;
 pub mod assign;
 pub mod backtest;
 mod cluster;
@@ -14,12 +13,10 @@ pub mod convert;
 pub mod cron;
 mod decision;
 pub mod demo;
-mod exit;
 pub mod explain;
 pub mod forecast;
 mod history;
 pub mod inputs;
-mod keda_scaler;
 mod manifest;
 pub mod members;
 mod output;
@@ -28,7 +25,6 @@ mod plot;
 mod progress;
 mod recording;
 mod report;
-mod service;
 pub mod shell;
 mod template;
 pub mod ui;
@@ -40,11 +36,11 @@ use std::process::ExitCode;
 use self::context::Progress;
 pub use self::{
     context::CommandContext,
-    exit::Exit,
     output::{API_VERSION, CommandOutput, Failure, Paint, Screen, Side, Size},
 };
 use crate::config;
-use foretide_base::machine::Machine;
+pub use foretide_base::exit::Exit;
+use foretide_base::{exit, machine::Machine};
 
 /// Prediction- and cron-augmented autoscaling for Kubernetes.
 #[derive(Debug, clap::Parser)]
@@ -60,10 +56,6 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Run the controller
     Controller(Box<config::ControllerArgs>),
-    /// Serve the forecasts and cron windows of autoscalers as Kubernetes metrics APIs
-    Adapter(Box<config::AdapterArgs>),
-    /// Serve floors, forecasts and cron windows of autoscalers to KEDA, as an external scaler
-    KedaScaler(Box<config::KedaScalerArgs>),
     /// Make one scaling decision offline, from a manifest and a recorded history
     Plan(plan::PlanArgs),
     /// Replay the controller's decisions over a recorded history, and score them
@@ -97,8 +89,6 @@ enum Command {
 pub fn run(cli: Cli, machine: &Machine) -> ExitCode {
     match cli.command {
         Command::Controller(args) => controller::run(*args, machine),
-        Command::Adapter(args) => adapter::run(*args, machine),
-        Command::KedaScaler(args) => keda_scaler::run(*args, machine),
         Command::Ui(args) => {
             let context = CommandContext::detect(machine);
             output::print(ui::run(*args, &context), context.screen)
@@ -119,10 +109,10 @@ pub fn run(cli: Cli, machine: &Machine) -> ExitCode {
     }
 }
 
-/// Executes a command line other than `controller`, `adapter`, `keda-scaler` and `ui`.
+/// Executes a command line other than `controller` and `ui`.
 ///
 /// # Errors
-/// The command fails, or is one of those four.
+/// The command fails, or is one of those two.
 pub fn execute(cli: &Cli, context: &CommandContext) -> Result<CommandOutput, Failure> {
     execute_with(cli, context, &mut |_| {})
 }
@@ -133,7 +123,7 @@ fn execute_with(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<CommandOutput, Failure> {
     match &cli.command {
-        Command::Controller(_) | Command::Adapter(_) | Command::KedaScaler(_) | Command::Ui(_) => {
+        Command::Controller(_) | Command::Ui(_) => {
             Err(Failure::usage("this command runs until it is stopped"))
         }
         Command::Plan(args) => plan::run(args, context, progress),

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::exit::{Exit, print_error};
+use foretide_base::exit::{Exit, print_error};
 use foretide_base::printable;
 
 /// The escape sequence that ends a color.

@@ -10,9 +10,9 @@ use tokio::{net::TcpListener, runtime::Runtime};
 use super::{
     context::CommandContext,
     output::{self, CommandOutput, Failure, Screen},
-    service::shutdown_signal,
 };
 use foretide_base::error::chain;
+use foretide_base::service::shutdown_signal;
 
 /// Default address of a page.
 pub(super) const ADDRESS: &str = "127.0.0.1:8090";

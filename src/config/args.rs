@@ -2,11 +2,12 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Arg, ArgAction};
 use foretide_domain::cron::Zone;
 use jiff::SignedDuration;
 
-use super::{access::KubeArgs, servers::ServerSections};
+use super::servers::ServerSections;
+use foretide_base::service::{LogArgs, Switch as _};
+use foretide_kube::KubeArgs;
 
 /// Default of `--listen`: reachable from this machine only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
@@ -17,25 +18,6 @@ const DEFAULT_PAGE_MEMORY: u32 = 64;
 pub const MEMBER_SECRET_LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig=true";
 /// Default of `--member-secret-key`.
 pub const MEMBER_SECRET_KEY: &str = "kubeconfig";
-
-/// A flag that is off by default, on without a value, and set by `=true` or `=false`.
-pub(super) trait Switch {
-    fn switch(self) -> Self;
-}
-
-impl Switch for Arg {
-    fn switch(self) -> Self {
-        self.action(ArgAction::Set)
-            .value_name("BOOL")
-            .num_args(0..=1)
-            // Without this, the word after the flag would be taken for its value.
-            .require_equals(true)
-            .default_value("false")
-            .default_missing_value("true")
-            .hide_default_value(true)
-            .hide_possible_values(true)
-    }
-}
 
 /// Flags of `foretide controller`; each can be given as `FORETIDE_...` in the environment, and most as a field of the
 /// configuration file.
@@ -174,17 +156,9 @@ pub struct ControllerArgs {
     /// Period after the start of a pod in which a change of readiness counts as initial readiness.
     #[arg(long, env = "FORETIDE_HPA_INITIAL_READINESS_DELAY", value_parser = parse_duration, default_value = "30s")]
     pub hpa_initial_readiness_delay: SignedDuration,
-    /// Log filter, such as info or foretide=debug.
-    #[arg(
-        long,
-        env = "FORETIDE_LOG",
-        value_name = "FILTER",
-        default_value = "info"
-    )]
-    pub log: String,
-    /// Write logs as JSON.
-    #[arg(long, env = "FORETIDE_LOG_JSON", switch())]
-    pub log_json: bool,
+    /// Flags of the log.
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 /// Flags about the readers of `/metrics`.

@@ -15,6 +15,7 @@
 //!   - { name: X-Scope-OrgID, value: team-a }
 //! ```
 
+use foretide_kube::Surroundings;
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -29,7 +30,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Vi
 use serde_saphyr::Spanned;
 
 use super::{
-    Config, Surroundings,
+    Config,
     args::ControllerArgs,
     error::ConfigError,
     servers::{ServerSection, ServerSections},

@@ -1,25 +1,16 @@
-//! Flags, environment and configuration file of `foretide controller`, and the validated configuration they become;
-//! besides, those of `foretide adapter` and `foretide keda-scaler`.
+//! Flags, environment and configuration file of `foretide controller`, and the validated configuration they become.
 //!
 //! It opens no connections and reads only the configuration file: a [`Config`] is a value that `app::run` receives.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `access` | access to the Kubernetes API |
 //! | `args` | flags and environment |
-//! | `adapter` | flags, environment and configuration of the metric adapter |
-//! | `keda_scaler` | flags, environment and configuration of the KEDA scaler |
-//! | `metric_server` | common flags of the metric adapter and the KEDA scaler |
 //! | `file`, `servers` | the configuration file; its sections about Prometheus servers |
 //! | `error` | reasons for which a configuration cannot be used |
 
-mod access;
-mod adapter;
 mod args;
 mod error;
 mod file;
-mod keda_scaler;
-mod metric_server;
 mod servers;
 
 #[cfg(test)]
@@ -37,21 +28,21 @@ use foretide_domain::{cron::Zone, hpa::Settings};
 use jiff::{SignedDuration, tz::TimeZone};
 
 pub use self::{
-    access::{KubeAccess, KubeArgs, Surroundings},
-    adapter::{AdapterArgs, AdapterConfig, AdapterConfigError, MetricApiArg},
     args::{
         ControllerArgs, DEFAULT_LISTEN, ElectionArgs, MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL,
         MemberArgs, MetricsArgs, MetricsAuthArg, ScopeArg, parse_duration, parse_zone,
     },
     error::ConfigError,
     file::{ConfigFile, FileError},
-    keda_scaler::{KedaScalerArgs, KedaScalerConfig, KedaScalerConfigError, KedaScalerTls},
-    metric_server::{MetricServerArgs, MetricServerConfigError},
     servers::ServerSections,
 };
 use foretide_api::ports::HistoryServer;
 use foretide_api::validation::{CostLimits, TargetKind, TargetRules};
-use foretide_base::leadership::{Timing, WRITE_TIME};
+use foretide_base::{
+    leadership::{Timing, WRITE_TIME},
+    service::distinct,
+};
+use foretide_kube::KubeAccess;
 
 /// Readers of `/metrics`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -293,13 +284,6 @@ fn not_negative(flag: &'static str, span: SignedDuration) -> Result<SignedDurati
     (!span.is_negative())
         .then_some(span)
         .ok_or(ConfigError::Negative { flag })
-}
-
-/// Each namespace once, in order; empty names, as an empty variable gives them, are left out.
-fn distinct(namespaces: Vec<String>) -> Vec<String> {
-    let named = namespaces.into_iter().filter(|name| !name.is_empty());
-    let distinct: BTreeSet<String> = named.collect();
-    distinct.into_iter().collect()
 }
 
 fn target_kinds(values: Vec<String>) -> Result<BTreeSet<TargetKind>, ConfigError> {

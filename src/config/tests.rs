@@ -4,6 +4,7 @@ use super::{servers::ServerSections, *};
 use foretide_api::ports::{
     Authorization, CertificateFiles, CredentialFiles, CustomHeader, ServerError, Setting,
 };
+use foretide_kube::Surroundings;
 
 #[derive(clap::Parser)]
 struct Program {
@@ -15,16 +16,6 @@ fn config(flags: &[&str]) -> Result<Config, ConfigError> {
     let mut program = Program::parse_from([&["foretide"], flags].concat());
     program.args.kube.surroundings = Surroundings::POD;
     Config::try_from(program.args)
-}
-
-/// The arguments of a command line, without the environment; or the error message.
-pub(super) fn arguments<A: clap::Args>(line: &str) -> Result<A, String> {
-    let command = A::augment_args(clap::Command::new("foretide"));
-    let command = command.mut_args(|arg| arg.env(None::<&str>));
-    let words = std::iter::once("foretide").chain(line.split_whitespace());
-    let matches = command.try_get_matches_from(words);
-    let args = matches.and_then(|matches| A::from_arg_matches(&matches));
-    args.map_err(|error| error.to_string())
 }
 
 #[test]

@@ -23,10 +23,12 @@ const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 /// Path of the emulator in the container, if there is one.
 const EMULATOR: &str = "emulator";
 /// All files of the image.
-const FILES: [&str; 4] = [
+const FILES: [&str; 6] = [
     "etc/ssl/certs/ca-certificates.crt",
     "foretide",
+    "foretide-servers",
     "usr/share/doc/foretide/LICENSE",
+    "usr/share/doc/foretide/sbom-servers.cdx.json",
     "usr/share/doc/foretide/sbom.cdx.json",
 ];
 
@@ -117,7 +119,7 @@ async fn the_image_runs_read_only_without_rights_and_scales() {
         .map(|path| path.strip_prefix(&image).unwrap())
         .collect();
     assert_eq!(found, FILES.map(Path::new));
-    let sbom = fs::read_to_string(image.join(FILES[3])).unwrap();
+    let sbom = fs::read_to_string(image.join(FILES[5])).unwrap();
     let sbom: serde_json::Value = serde_json::from_str(&sbom).unwrap();
     let components = sbom["components"].as_array().unwrap();
     let names: Vec<_> = components

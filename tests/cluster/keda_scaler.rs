@@ -8,13 +8,12 @@ use std::{
     process::Stdio,
 };
 
-use foretide::{
-    app,
-    config::{KedaScalerConfig, KedaScalerTls, KubeAccess},
-};
+use foretide::app;
 use foretide_api::ports::{CertificateFiles, CertificateLifetimes, ClientCertificates};
 use foretide_base::{clock::Clock, machine::Machine};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_kube::KubeAccess;
+use foretide_servers::config::{KedaScalerConfig, KedaScalerTls};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
@@ -70,7 +69,8 @@ impl Scaler {
             probe_listen,
             tls,
         };
-        let run = app::keda_scaler::run(config, Machine::system(), std::future::pending());
+        let run =
+            foretide_servers::keda_scaler::run(config, Machine::system(), std::future::pending());
         let task = tokio::spawn(async move {
             let outcome = run.await;
             panic!("the scaler exited: {outcome:?}");

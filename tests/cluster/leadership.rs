@@ -6,9 +6,10 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use foretide::config::{Config, KubeAccess};
+use foretide::config::Config;
 use foretide_api::ports::HistoryServer;
 use foretide_base::clock::Clock;
+use foretide_kube::KubeAccess;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -11,7 +11,7 @@ use std::{
 
 use foretide::{
     app,
-    config::{Config, KubeAccess, MemberArgs, MetricsAuth, ScopeArg},
+    config::{Config, MemberArgs, MetricsAuth, ScopeArg},
 };
 use foretide_api::ports::CertificateFiles;
 use foretide_api::validation::{CostLimits, TargetRules};
@@ -21,6 +21,7 @@ use foretide_base::{
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::{cron::Zone, hpa::Settings};
+use foretide_kube::KubeAccess;
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
@@ -395,4 +396,9 @@ fn without_history(status: &Value) -> String {
         fields.remove("history");
     }
     status.to_string()
+}
+
+/// The command of the optional servers, which a build of the workspace puts beside `foretide`.
+pub(crate) fn servers() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_foretide")).with_file_name("foretide-servers")
 }

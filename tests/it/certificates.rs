@@ -6,10 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use foretide::adapters::certificates::Certificates;
 use foretide_api::ports::{CertificateFiles, CertificateSource, ClientCertificates};
 use foretide_base::{clock::Clock, machine::Machine};
 use foretide_kube::cluster::Connection;
+use foretide_servers::certificates::Certificates;
 use rig::{Identity, Pki};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,

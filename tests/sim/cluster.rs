@@ -20,10 +20,7 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use foretide::{
     app,
-    config::{
-        AdapterConfig, Config, Election, KubeAccess, MemberArgs, MetricApiArg, MetricsAuth,
-        ScopeArg,
-    },
+    config::{Config, Election, MemberArgs, MetricsAuth, ScopeArg},
 };
 use foretide_api::ports::{Authorization, CertificateLifetimes, CredentialFiles, HistoryServer};
 use foretide_api::validation::{CostLimits, TargetRules};
@@ -34,6 +31,8 @@ use foretide_base::{
     telemetry::Telemetry,
 };
 use foretide_domain::{cron::Zone, hpa::Settings};
+use foretide_kube::KubeAccess;
+use foretide_servers::config::{AdapterConfig, MetricApiArg};
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -480,7 +479,8 @@ impl Cluster {
         let seed = self.seed;
         self.data_center.start(host, |now| {
             let machine = Machine::simulated(host, Clock::simulated(now), wire, seed);
-            let run = app::adapter::run(adapter_config(), machine, std::future::pending());
+            let run =
+                foretide_servers::adapter::run(adapter_config(), machine, std::future::pending());
             (
                 run.map(|ended| ended.map_err(|error| error.to_string())),
                 (),

@@ -7,6 +7,7 @@
 //! | [`telemetry`] | every metric, the health of loops and watches, the format of the log |
 //! | [`memory`], [`fair_slots`], [`circuits`], [`breaker`] | limits that tenants share: bytes of copies, slots of requests, servers that fail |
 //! | [`http`] | ports: connections and their limits, probes, `/metrics`, tokens and their reviews |
+//! | [`service`], [`exit`] | a process that runs until a signal: its flags, its parts, its end, its exit code |
 //! | [`error`], [`printable`], [`redact`] | text that is safe to log and to show |
 //!
 //! It knows the ports of [`foretide_api`] and nothing about Prometheus, clusters, decisions or commands.
@@ -25,6 +26,7 @@ pub mod breaker;
 pub mod circuits;
 pub mod clock;
 pub mod error;
+pub mod exit;
 pub mod fair_slots;
 pub mod http;
 pub mod leadership;
@@ -33,5 +35,6 @@ pub mod memory;
 pub mod open_files;
 pub mod printable;
 pub mod redact;
+pub mod service;
 pub mod shared_map;
 pub mod telemetry;

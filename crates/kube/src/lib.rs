@@ -18,9 +18,12 @@
 //! assert!(!needed.is_empty());
 //! ```
 
+mod access;
 mod api_server;
 pub mod cluster;
 pub mod members;
 mod metrics_api;
 pub mod remote_page;
 pub mod upstream;
+
+pub use self::access::{KubeAccess, KubeArgs, Surroundings};

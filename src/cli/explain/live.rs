@@ -12,11 +12,11 @@ use super::{ExplainArgs, explained, table};
 use crate::cli::{
     cluster::{runtime, unconnected},
     context::CommandContext,
-    exit::print_error,
     output::{CommandOutput, Failure, Screen},
 };
 use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::ClusterError;
+use foretide_base::exit::print_error;
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::cluster::Connection;
 

@@ -4,10 +4,8 @@
 //! checked by an access review. `add` repairs missing permissions.
 
 use super::{HubArgs, profiles_warning, unconnected};
-use crate::cli::{
-    exit::Exit,
-    output::{CommandOutput, Failure, Paint, Screen, Side},
-};
+use crate::cli::output::{CommandOutput, Failure, Paint, Screen, Side};
+use foretide_base::exit::Exit;
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::members::{Access, AccessReview, AdminClient};
 

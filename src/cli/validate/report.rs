@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use foretide_base::exit::Exit;
 use foretide_domain::words::counted;
 use serde_json::{Value, json};
 
@@ -11,7 +12,6 @@ use super::{
 use crate::{
     cli::{
         context::CommandContext,
-        exit::Exit,
         manifest::{self, Location, ManifestError},
         output::{CommandOutput, Failure, OutputFormat, Paint, Screen},
     },

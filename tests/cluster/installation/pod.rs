@@ -28,7 +28,7 @@ use super::site::{SYSTEM, Site};
 use crate::{
     leadership::signal,
     metrics_access::{free_address, get},
-    world::TIMEOUT,
+    world::{TIMEOUT, servers},
 };
 
 /// Interval at which the connections of a process are read: each lasts for longer, because clients keep it. Only TCP
@@ -72,7 +72,12 @@ impl Pod {
         let account = spec.service_account_name.as_deref().unwrap();
         let kubeconfig = site.cluster.service_account_kubeconfig(SYSTEM, account);
         let (listen, probes) = (free_address(), free_address());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
+        let container = &spec.containers[0];
+        let mut command = match container.command.as_deref() {
+            None => Command::new(env!("CARGO_BIN_EXE_foretide")),
+            Some([program]) if program == "/foretide-servers" => Command::new(servers()),
+            other => panic!("unknown command {other:?}"),
+        };
         let log = fs::File::create(folder.join("log")).unwrap();
         command
             .args(arguments(&spec, &folder, (listen, probes)))

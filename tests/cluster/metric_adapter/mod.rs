@@ -12,12 +12,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use foretide::{
-    app,
-    config::{AdapterConfig, KubeAccess, MetricApiArg},
-};
+use foretide::app;
 use foretide_api::ports::CertificateLifetimes;
 use foretide_base::{clock::Clock, machine::Machine};
+use foretide_kube::KubeAccess;
+use foretide_servers::config::{AdapterConfig, MetricApiArg};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{
     Api, Client,
@@ -45,7 +44,8 @@ impl RunningAdapter {
     fn run(config: AdapterConfig) -> Self {
         Self(tokio::spawn(async move {
             let outcome =
-                app::adapter::run(config, Machine::system(), std::future::pending()).await;
+                foretide_servers::adapter::run(config, Machine::system(), std::future::pending())
+                    .await;
             panic!("the adapter exited: {outcome:?}");
         }))
     }

@@ -27,7 +27,10 @@ use super::{
     API_SERVICES, NAMESPACE, SYSTEM, TIMEOUT, World, autoscaler, availability, available,
     cpu_forecast, decide, external, hpa, install, read, rotation,
 };
-use crate::metrics_access::{free_address, ready};
+use crate::{
+    metrics_access::{free_address, ready},
+    world::servers,
+};
 
 /// A replica of the adapter, as a process.
 struct Replica {
@@ -38,7 +41,7 @@ struct Replica {
 impl Replica {
     fn start(kubeconfig: &Path, listen: SocketAddr) -> Self {
         let probes = free_address();
-        let child = Command::new(env!("CARGO_BIN_EXE_foretide"))
+        let child = Command::new(servers())
             .arg("adapter")
             .arg("--kubeconfig")
             .arg(kubeconfig)

@@ -6,8 +6,8 @@
 
 use std::{net::SocketAddr, path::Path};
 
-use foretide::config::AdapterConfig;
 use foretide_api::ports::CertificateLifetimes;
+use foretide_servers::config::AdapterConfig;
 use jiff::SignedDuration;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{

@@ -1,8 +1,8 @@
 //! Each metric scales a Deployment, through the real HPA controller; and the rights to read metrics. The ownership of
 //! registrations is proven in `adapters::kube::tests::api_services`.
 
-use foretide::config::AdapterConfig;
 use foretide_api::ports::{CertificateLifetimes, UpstreamSettings};
+use foretide_servers::config::AdapterConfig;
 use jiff::SignedDuration;
 use rig::{ClusterOptions, FakeMetrics, Reading, eventually};
 use serde_json::{Value, json};

@@ -1,0 +1,80 @@
+//! The headers in which a front proxy names the user of a request.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderMap, HeaderName};
+
+use super::attributes::percent_decoded;
+use foretide_api::ports::{RequestHeader, User};
+
+/// Default prefix of the names of such headers.
+const STANDARD_PREFIX: &str = "x-remote-";
+
+/// The user that the headers of a front proxy name; none without a name.
+pub fn user(headers: &HeaderMap, names: &RequestHeader) -> Option<User> {
+    let first = |names: &[String]| {
+        let texts = names.iter().flat_map(|name| texts(headers, name));
+        texts.into_iter().find(|text| !text.is_empty())
+    };
+    let group_names = names.group_headers.iter();
+    let groups = group_names.flat_map(|name| texts(headers, name));
+    Some(User {
+        name: first(&names.username_headers)?,
+        uid: first(&names.uid_headers),
+        groups: groups.filter(|group| !group.is_empty()).collect(),
+        extra: extra(headers, &names.extra_header_prefixes),
+    })
+}
+
+/// Removes the headers that name a user.
+pub fn remove(headers: &mut HeaderMap, names: &RequestHeader) {
+    let whole = [
+        &names.username_headers,
+        &names.uid_headers,
+        &names.group_headers,
+    ];
+    for name in whole.into_iter().flatten() {
+        headers.remove(name.as_str());
+    }
+    for prefix in &names.extra_header_prefixes {
+        remove_prefix(headers, &prefix.to_ascii_lowercase());
+    }
+}
+
+/// Removes the headers that name a user by default, also where others are configured.
+pub fn remove_standard(headers: &mut HeaderMap) {
+    remove_prefix(headers, STANDARD_PREFIX);
+}
+
+fn remove_prefix(headers: &mut HeaderMap, prefix: &str) {
+    // An empty prefix would match every header.
+    let begins = |name: &&HeaderName| !prefix.is_empty() && name.as_str().starts_with(prefix);
+    let named: Vec<HeaderName> = headers.keys().filter(begins).cloned().collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+/// The values of a header that are text.
+fn texts(headers: &HeaderMap, name: &str) -> Vec<String> {
+    let values = headers.get_all(name).iter();
+    let texts = values.filter_map(|value| String::from_utf8(value.as_bytes().to_vec()).ok());
+    texts.collect()
+}
+
+/// The fields whose headers begin with one of these prefixes. The rest of a name is the key, percent-encoded.
+fn extra(headers: &HeaderMap, prefixes: &[String]) -> BTreeMap<String, Vec<String>> {
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for prefix in prefixes.iter().map(|prefix| prefix.to_ascii_lowercase()) {
+        for name in headers.keys() {
+            let Some(key) = name.as_str().strip_prefix(&prefix) else {
+                continue;
+            };
+            // A key that is not percent-encoded counts as it is, as in Go.
+            let key = percent_decoded(key).unwrap_or_else(|| key.to_owned());
+            let values = extra.entry(key).or_default();
+            values.extend(texts(headers, name.as_str()));
+        }
+    }
+    extra
+}
