@@ -82,6 +82,13 @@ check-each:
     cargo check -p foretide-models
     cargo check -p foretide-domain
     cargo check -p foretide-federate
+    cargo check -p foretide-api
+    cargo check -p foretide-base
+    cargo check -p foretide-kube
+    cargo check -p foretide-prometheus
+    cargo check -p foretide-page
+    cargo check -p foretide-controller
+    cargo check -p foretide-servers
 
 # After `test`: the README's two commands share one build.
 one-build:

@@ -8,7 +8,6 @@ use std::{
     process::Stdio,
 };
 
-use foretide::app;
 use foretide_api::ports::{CertificateFiles, CertificateLifetimes, ClientCertificates};
 use foretide_base::{clock::Clock, machine::Machine};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;

@@ -218,7 +218,13 @@ fn no_imports_run_in_a_circle() {
     for place in [
         "src",
         "crates/api/src",
+        "crates/base/src",
+        "crates/controller/src",
         "crates/federate/src",
+        "crates/kube/src",
+        "crates/page/src",
+        "crates/prometheus/src",
+        "crates/servers/src",
         "domain/src",
         "models/src",
         "crds/src",

@@ -12,7 +12,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use foretide::app;
 use foretide_api::ports::CertificateLifetimes;
 use foretide_base::{clock::Clock, machine::Machine};
 use foretide_kube::KubeAccess;

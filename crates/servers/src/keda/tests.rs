@@ -26,7 +26,7 @@ use super::{
 const NOW: &str = "2026-03-01T10:00:00Z";
 
 /// Autoscalers that a test sets.
-pub struct Fake {
+pub(crate) struct Fake {
     objects: Mutex<Option<Vec<Arc<EffectiveHorizontalPodAutoscaler>>>>,
     changed: watch::Sender<()>,
     /// Number of lookups.
