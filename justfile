@@ -30,6 +30,13 @@ seeds count="500" after="0":
 # Two or three hours.
 nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants deny-daily image image-arm64
     cargo check -p foretide-crds
+    cargo check -p foretide-api
+    cargo check -p foretide-base
+    cargo check -p foretide-kube
+    cargo check -p foretide-prometheus
+    cargo check -p foretide-page
+    cargo check -p foretide-controller
+    cargo check -p foretide-servers
     cargo check -p foretide-chart
     cargo check -p foretide-replay
     cargo test --workspace --lib -- --ignored
@@ -82,13 +89,6 @@ check-each:
     cargo check -p foretide-models
     cargo check -p foretide-domain
     cargo check -p foretide-federate
-    cargo check -p foretide-api
-    cargo check -p foretide-base
-    cargo check -p foretide-kube
-    cargo check -p foretide-prometheus
-    cargo check -p foretide-page
-    cargo check -p foretide-controller
-    cargo check -p foretide-servers
 
 # After `test`: the README's two commands share one build.
 one-build:

@@ -33,6 +33,9 @@ pub enum Source {
 }
 
 impl Source {
+    /// All sources.
+    pub const ALL: [Self; 3] = [Self::Observed, Self::Forecast, Self::Cron];
+
     /// The word used in status, labels and command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

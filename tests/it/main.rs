@@ -40,3 +40,5 @@ mod pictures;
 mod reliability;
 #[cfg(test)]
 mod sync;
+#[cfg(test)]
+mod where_to_add;

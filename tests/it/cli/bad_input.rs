@@ -204,7 +204,7 @@ const FAILURES: [(&str, Exit, &str); 9] = [
     (
         "man bactest",
         Exit::Usage,
-        "foretide has no command bactest; expected one of demo, controller, adapter, keda-scaler, plan, backtest, forecast, convert, assign, explain, validate, cron, ui, members, crds, completions, man, help",
+        "foretide has no command bactest; expected one of demo, controller, plan, backtest, forecast, convert, assign, explain, validate, cron, ui, members, crds, completions, man, help",
     ),
     (
         "man plan next",

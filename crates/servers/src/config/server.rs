@@ -1,4 +1,4 @@
-//! The common flags of `foretide adapter` and `foretide keda-scaler`.
+//! The common flags of `foretide-servers adapter` and `foretide-servers keda-scaler`.
 
 use std::{net::SocketAddr, path::PathBuf};
 
