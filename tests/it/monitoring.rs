@@ -198,7 +198,7 @@ fn labels() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn every_registered_metric_has_a_series_in_this_test() {
     let mut registered = 0;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/base/src");
     let files = std::fs::read_dir(folder.join("telemetry")).unwrap();
     let files = files.map(|file| file.unwrap().path());
     for file in files.chain([folder.join("telemetry.rs")]) {

@@ -408,10 +408,8 @@ fn wall_now() -> Timestamp {
     Timestamp::now()
 }
 
-/// First reading of the clocks of the system: in tests a day, so that there are readings before the start of the
-/// process.
-const ORIGIN_READING: Monotonic =
-    Monotonic(Duration::from_secs(if cfg!(test) { 86_400 } else { 0 }));
+/// First reading of the clocks of the system: a day, so that there are readings before the start of the process.
+const ORIGIN_READING: Monotonic = Monotonic(Duration::from_hours(24));
 
 /// The larger progress of two clocks since the first reading of this process: the one that `Instant` reads stands still
 /// while the machine is suspended, and the time since boot does not.

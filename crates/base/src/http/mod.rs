@@ -43,7 +43,7 @@ use foretide_api::ports::AccessReviewer;
 /// The media type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds.
+/// Time for which a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds.
 const RENDERED_FOR: SignedDuration = SignedDuration::from_secs(1);
 
 /// The text of `/metrics`, and when it was rendered.
