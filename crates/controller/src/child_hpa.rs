@@ -46,7 +46,6 @@ pub struct ChildSpec {
 
 impl ChildSpec {
     /// The child that a spec asks for.
-    #[must_use]
     pub fn of(spec: &EffectiveHorizontalPodAutoscalerSpec) -> Self {
         let metrics = spec.metrics.iter().flatten();
         Self {
@@ -60,7 +59,6 @@ impl ChildSpec {
     }
 
     /// The child of one member: with those of the fleet's metrics whose position is kept.
-    #[must_use]
     pub fn with_metrics(&self, keep: impl Fn(usize) -> bool) -> Self {
         let metrics = self.metrics.iter().enumerate();
         let kept = metrics.filter(|(position, _)| keep(*position));
@@ -71,7 +69,6 @@ impl ChildSpec {
     }
 
     /// The child in mode Metric: the metrics of the spec, the implicit one included, and those that are published.
-    #[must_use]
     pub fn with_published(&self, workload: &Workload, published: &[PublishedMetric]) -> Self {
         let mut child = self.clone();
         // The API server adds its default only where an HPA has no metrics at all.
@@ -86,7 +83,6 @@ impl ChildSpec {
     }
 
     /// The same child, kept from scaling down.
-    #[must_use]
     pub fn held(mut self) -> Self {
         let fields = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
         let mut behavior = fields(self.behavior.as_ref()).unwrap_or_default();
@@ -164,7 +160,6 @@ fn external_metric(target: &ScaleTarget, metric: &PublishedMetric) -> Value {
 }
 
 /// UID of the object that this HPA was created for, if any.
-#[must_use]
 pub fn created_for(hpa: &HpaView) -> Option<&str> {
     let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
     let controller = hpa.controller.as_ref();
@@ -174,13 +169,11 @@ pub fn created_for(hpa: &HpaView) -> Option<&str> {
 }
 
 /// UID of the object that adopted this HPA, if any did.
-#[must_use]
 pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
     hpa.annotations.get(ADOPTED_BY)?.as_str()
 }
 
 /// An HPA as the domain reads it: its bounds, and the count that it asks for.
-#[must_use]
 pub fn as_child(hpa: &HpaView) -> Child {
     let count = |fields: &Value, name: &str| {
         let n = fields.get(name).and_then(Value::as_u64);
@@ -205,13 +198,11 @@ pub fn is_of_present_spec(hpa: &HpaView) -> bool {
 }
 
 /// True if the fleet with this UID created or adopted this HPA.
-#[must_use]
 pub fn is_of_fleet(hpa: &HpaView, uid: &str) -> bool {
     created_for(hpa) == Some(uid) || adopted_by(hpa) == Some(uid)
 }
 
 /// True if an HPA has neither a controller nor an adopter.
-#[must_use]
 pub fn is_unclaimed(hpa: &HpaView) -> bool {
     created_for(hpa).is_none() && adopted_by(hpa).is_none()
 }
@@ -220,7 +211,6 @@ pub fn is_unclaimed(hpa: &HpaView) -> bool {
 ///
 /// Every default that the API server would fill in is written out, so that each field has one owner and a manual edit
 /// is detected.
-#[must_use]
 pub fn manifest(owner: &Owner, child: &ChildSpec, bounds: ReplicaBounds) -> Value {
     json!({
         "apiVersion": "autoscaling/v2",
@@ -231,7 +221,6 @@ pub fn manifest(owner: &Owner, child: &ChildSpec, bounds: ReplicaBounds) -> Valu
 }
 
 /// The manifest that takes over a foreign HPA: the same object with our spec, and its own in an annotation.
-#[must_use]
 pub fn adoption(
     owner: &Owner,
     child: &ChildSpec,
@@ -264,7 +253,6 @@ pub fn adoption(
 
 /// A manifest that is applied only to this version of this HPA. Its status counts as a change too, and so does a write
 /// of a controller that led before and whose request is late.
-#[must_use]
 pub fn of_version(manifest: &Value, live: &HpaView) -> Value {
     let mut manifest = manifest.clone();
     if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -276,7 +264,6 @@ pub fn of_version(manifest: &Value, live: &HpaView) -> Value {
 }
 
 /// A JSON patch that is carried out only on this version of this HPA. Another version is a conflict, not a failed test.
-#[must_use]
 pub fn patch_of_version(patch: Value, live: &HpaView) -> Value {
     let (uid, version) = (&live.uid, &live.resource_version);
     let mut operations = vec![
@@ -290,7 +277,6 @@ pub fn patch_of_version(patch: Value, live: &HpaView) -> Value {
 }
 
 /// The JSON patch that restores an adopted HPA as it was; `None` when its annotation does not hold a spec.
-#[must_use]
 pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
     let original = adopted.annotations.get(ORIGINAL_SPEC)?.as_str()?;
     let spec: Value = serde_json::from_str(original).ok()?;
@@ -305,7 +291,6 @@ pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
 
 /// The JSON patch that orphans an HPA of ours: it keeps its spec and loses our labels and annotations. Where we keep it
 /// from scaling down, the user's `behavior` replaces that, because no controller would undo it later.
-#[must_use]
 pub fn orphan_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     const SELECT: &str = "/scaleDown/selectPolicy";
     let test_uid = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
@@ -335,7 +320,6 @@ fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
 }
 
 /// True if a fleet has adopted this HPA: its adopter is in another cluster.
-#[must_use]
 pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
     hpa.annotations.get(FLEET_UID).is_some()
 }
@@ -343,7 +327,6 @@ pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
 /// The JSON patch that removes the fields of `behavior` that we did not write; `None` when there are none.
 ///
 /// Server-side apply does not remove fields that others added. Lists such as `metrics` it replaces as a whole.
-#[must_use]
 pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
     let found = found.filter(|value| !value.is_null())?;
@@ -357,7 +340,6 @@ pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
 }
 
 /// True if the live HPA is what `desired` (a manifest of this module) asks for.
-#[must_use]
 pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
     let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
     // Metrics are compared in both directions: one that another writer added is drift too.
@@ -370,7 +352,6 @@ pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
 }
 
 /// True if nothing but `minReplicas` and `maxReplicas` is to be changed: our own change, not a repair.
-#[must_use]
 pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     let mut moved = live.clone();
     for bound in ["minReplicas", "maxReplicas"] {
@@ -389,7 +370,6 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
 ///
 /// An HPA of an earlier version comes from a late watch event and shows the HPA before our write. The server counts no
 /// generations of HPAs.
-#[must_use]
 pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
     // The API calls versions opaque, but those of kube-apiserver are numbers that grow. Others are never older.
     let version = |hpa: &HpaView| hpa.resource_version.parse::<u64>().ok();

@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    Setup, Shared,
     apply::{Applied, Writer},
     decide::{DecideContext, Decided},
     findings::Findings,
@@ -22,6 +21,8 @@ use super::{
     orphans::{self, Orphans},
     part::{Part, Permission},
     report::{self, Extras, Report, ReportState, Reporter},
+    run::Controller,
+    setup::{Setup, Shared},
 };
 use foretide_api::ports::{Cluster, ClusterError, ListedAutoscalers};
 use foretide_api::{
@@ -29,7 +30,7 @@ use foretide_api::{
     ownership::{Owner, OwnerKind},
     validation::{self, Invalid, TargetRules},
 };
-use foretide_base::clock::Monotonic;
+use foretide_base::clock::{Clock, Monotonic};
 
 /// The autoscalers of one cluster.
 #[derive(Debug)]
@@ -42,10 +43,24 @@ pub struct Effective<C> {
     orphans: Arc<Orphans<C>>,
 }
 
+/// The controller of `EffectiveHorizontalPodAutoscaler`s.
+pub type EffectiveController<C> = Controller<C, Effective<C>>;
+
+// === impl EffectiveController ===
+
+impl<C: Cluster> EffectiveController<C> {
+    /// A controller without state.
+    #[must_use]
+    pub fn new(cluster: Arc<C>, clock: Clock, setup: Setup, shared: Shared) -> Self {
+        let kind = Effective::new(Arc::clone(&cluster), &setup, shared.clone());
+        Self::of_kind(cluster, kind, clock, setup, shared)
+    }
+}
+
 // === impl Effective ===
 
 impl<C> Effective<C> {
-    pub fn new(cluster: Arc<C>, setup: &Setup, shared: Shared) -> Self {
+    fn new(cluster: Arc<C>, setup: &Setup, shared: Shared) -> Self {
         let telemetry = Arc::clone(&shared.telemetry);
         Self {
             orphans: Arc::new(Orphans::new(Arc::clone(&cluster), telemetry)),

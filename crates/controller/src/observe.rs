@@ -55,6 +55,7 @@ type Usage = Result<Arc<NamespaceUsage>, Unavailable>;
 type UsageRead = Shared<BoxFuture<'static, Usage>>;
 
 /// The reads that the workloads of one cluster share which are due together.
+#[derive(Debug)]
 pub struct ClusterReads<C> {
     cluster: Arc<C>,
     /// The time of the reads.

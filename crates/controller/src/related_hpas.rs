@@ -50,7 +50,6 @@ pub struct RelatedHpas {
 
 impl NamespaceHpas {
     /// Indexes the HPAs of one namespace, which come in the order of their names.
-    #[must_use]
     pub fn of(hpas: Vec<Arc<HpaView>>) -> Self {
         let mut indexed = Self::default();
         for hpa in hpas {
@@ -72,7 +71,6 @@ impl NamespaceHpas {
     }
 
     /// True if the fleet with this UID created or adopted one of the HPAs.
-    #[must_use]
     pub fn has_of_fleet(&self, uid: &str) -> bool {
         self.created.contains_key(uid) || self.adopted.contains_key(uid)
     }
@@ -97,7 +95,6 @@ impl RelatedHpas {
     ///
     /// Children of `conflicting`, UIDs of other autoscalers of ours on the same target, are left out: which of those
     /// acts is decided in `conflicts`. `known` is the UID of the child that we wrote last, if that is known.
-    #[must_use]
     pub fn of(
         owner: &Owner,
         target: &ScaleTarget,
@@ -139,7 +136,6 @@ impl RelatedHpas {
 
     /// Returns true if one of them says that it scaled to zero by itself, so that it would scale up again (Kubernetes
     /// 1.37 and newer).
-    #[must_use]
     pub fn any_scaled_to_zero(&self) -> bool {
         let says = |hpa: &Arc<HpaView>| {
             let conditions = hpa.status.get("conditions").and_then(Value::as_array);
@@ -151,7 +147,6 @@ impl RelatedHpas {
     }
 
     /// The HPA that acts for us.
-    #[must_use]
     pub fn acting(&self) -> Option<&Arc<HpaView>> {
         self.adopted.as_ref().or(self.created.as_ref())
     }

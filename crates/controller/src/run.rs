@@ -15,9 +15,10 @@ use jiff::SignedDuration;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::{
-    Setup, Shared, conflicts,
+    conflicts,
     kind::{Changed, Kind, StatesOf},
     report::{ReportState, Reports},
+    setup::{Setup, Shared},
     state::pause_from,
     sync::{DueObject, Next, SyncContext},
     work_queue::{Entry, WorkQueue},
@@ -94,7 +95,14 @@ struct Ended {
 // === impl Controller ===
 
 impl<C: Cluster, K: Kind> Controller<C, K> {
-    pub fn new(cluster: Arc<C>, kind: K, clock: Clock, setup: Setup, shared: Shared) -> Self {
+    /// A controller of a kind whose objects are in `cluster`, without state.
+    pub(crate) fn of_kind(
+        cluster: Arc<C>,
+        kind: K,
+        clock: Clock,
+        setup: Setup,
+        shared: Shared,
+    ) -> Self {
         let reports = Reports::new(cluster, Arc::clone(&shared.telemetry));
         Self {
             leadership: Leadership::default(),
@@ -113,12 +121,13 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         }
     }
 
-    /// The same controller, which waits while it is not the leader.
+    /// The same controller, which waits while this process is not the leader.
+    #[must_use]
     pub fn led_by(self, leadership: Leadership) -> Self {
         Self { leadership, ..self }
     }
 
-    /// Syncs until `stop` completes, and then releases what must not be left as it is.
+    /// Syncs until `stop` completes, and then releases what must not be left as it is: the scale-down holds of members.
     pub async fn run(mut self, stop: impl Future<Output = ()> + Send) {
         let mut stop = std::pin::pin!(stop);
         let context = Arc::clone(&self.context);

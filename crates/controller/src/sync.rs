@@ -12,13 +12,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{
-    Setup, Shared,
     child_hpa::ChildSpec,
     conflicts::TargetConflicts,
     decide::DecideContext,
     kind::{ItemOf, Kind, StateCellOf, StateOf},
     part::WorkItem,
     report::{INVALID_SPEC, ReportState, Reporter, Reports, Trouble},
+    setup::{Setup, Shared},
     state::InForce,
 };
 use foretide_api::ports::Cluster;

@@ -52,11 +52,12 @@ use self::{
     state::FleetState,
 };
 use super::{
-    Setup, Shared,
     decide::{DecideContext, Decided},
     findings::Findings,
     kind::{Changed, Kind, Observed, StateCellOf, StateOf, StatesOf},
     report::{LedgerIntent, Report, ReportState, Reporter, Trouble, unusable_copies},
+    run::Controller,
+    setup::{Setup, Shared},
     state::{ObjectState, StateCell},
 };
 use crate::forecaster::SeriesKey;
@@ -67,7 +68,10 @@ use foretide_api::{
     status::stored_ledger,
     validation::{self, Invalid},
 };
-use foretide_base::{clock::Monotonic, telemetry::Write};
+use foretide_base::{
+    clock::{Clock, Monotonic},
+    telemetry::Write,
+};
 
 /// The fleets whose objects are in one cluster, the hub.
 #[derive(Debug)]
@@ -82,10 +86,24 @@ pub struct Federated<C, F> {
     is_ending: AtomicBool,
 }
 
+/// The controller of `FederatedHPA`s.
+pub type FleetController<C, F> = Controller<C, Federated<C, F>>;
+
+// === impl FleetController ===
+
+impl<C: Cluster, F: Fleet> FleetController<C, F> {
+    /// A controller of the fleets whose objects are in the cluster `hub`, without state.
+    #[must_use]
+    pub fn new(hub: Arc<C>, fleet: Arc<F>, clock: Clock, setup: Setup, shared: Shared) -> Self {
+        let kind = Federated::new(Arc::clone(&hub), fleet, &setup, shared.clone());
+        Self::of_kind(hub, kind, clock, setup, shared)
+    }
+}
+
 // === impl Federated ===
 
 impl<C: Cluster, F: Fleet> Federated<C, F> {
-    pub(crate) fn new(hub: Arc<C>, fleet: Arc<F>, setup: &Setup, shared: Shared) -> Self {
+    fn new(hub: Arc<C>, fleet: Arc<F>, setup: &Setup, shared: Shared) -> Self {
         Self {
             hub,
             fleet,

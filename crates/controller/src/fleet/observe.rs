@@ -238,6 +238,7 @@ impl DueFleet {
 }
 
 /// The reads of members that fleets which are due together share.
+#[derive(Debug)]
 pub struct FleetRound<M> {
     members: Vec<Arc<MemberView<M>>>,
     time: ReadTime,
