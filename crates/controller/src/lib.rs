@@ -30,6 +30,7 @@ mod part;
 mod related_hpas;
 mod report;
 mod run;
+mod running_syncs;
 mod setup;
 mod state;
 mod sync;
