@@ -17,7 +17,7 @@ use futures::future::{join, join_all};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{decided::FleetDecided, member_plan::MemberPlan, observe::in_reach};
+use super::{decided::FleetDecided, member_plan::MemberPlan, observation::in_reach};
 use crate::{apply::Writer, child_hpa};
 use foretide_api::ownership::{DELETION_POLICY, FLEET_UID, HUB, OwnerKind};
 use foretide_api::ports::{

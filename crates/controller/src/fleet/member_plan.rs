@@ -13,7 +13,7 @@ use foretide_federate::{Action as MemberAction, Entry, FleetDecision, Ledger, Me
 
 use super::{
     item::FleetItem,
-    observe::{FleetObservation, MemberObservation, ObservedMember, Present},
+    observation::{FleetObservation, MemberObservation, ObservedMember, Present},
     placement::{self, Placement},
     state::{FleetState, MemberRecord},
     template::Template,

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     decide::largest_demand,
     item::FleetItem,
-    observe::{FleetObservation, MemberObservation, ObservedMember, Present},
+    observation::{FleetObservation, MemberObservation, ObservedMember, Present},
     state::{FleetState, MemberRecord, ShapedMin},
 };
 use crate::{child_hpa::as_child, observe::TargetObservation, related_hpas::RelatedHpas};

@@ -15,7 +15,7 @@ use foretide_domain::{
 use foretide_models::DemandBounds;
 use jiff::Timestamp;
 
-use super::{item::FleetItem, observe::Present};
+use super::{item::FleetItem, observation::Present};
 use crate::{
     forecaster::{SeriesKey, forecasts::Forecasts},
     observe::{ForecastSeries, TargetObservation},

@@ -19,6 +19,7 @@ mod last_move;
 mod member_plan;
 mod member_reader;
 mod merged_metrics;
+mod observation;
 mod observe;
 mod participants;
 mod placement;
@@ -47,7 +48,8 @@ use self::{
     item::{FleetItem, FleetTerms},
     member_plan::{MemberPlan, Planner},
     member_reader::MemberReader,
-    observe::{DueFleet, FleetObservation, FleetRound, ReadTime},
+    observation::FleetObservation,
+    observe::{DueFleet, FleetRound, ReadTime},
     participants::Participants,
     state::FleetState,
 };

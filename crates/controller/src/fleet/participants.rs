@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use foretide_federate::Participation;
 
-use super::observe::{FleetObservation, ObservedMember, Present};
+use super::observation::{FleetObservation, ObservedMember, Present};
 use crate::forecaster::shares::FleetMember;
 
 /// The members that take part, and what was seen of them.

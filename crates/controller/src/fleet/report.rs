@@ -13,7 +13,7 @@ use super::{
     decided::{FleetApplied, FleetDecided},
     events::events,
     item::FleetTerms,
-    observe::FleetObservation,
+    observation::FleetObservation,
     state::{FleetState, MemberRecord, ShapedMin},
 };
 use crate::{
