@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use foretide_api::ports::HpaView;
 use foretide_api::{
-    ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, is_part_of},
+    ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, if_absent, is_part_of},
     published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, label_value},
 };
 
@@ -251,9 +251,44 @@ pub fn adoption(
     })
 }
 
+/// The writes after which an HPA is as its manifest asks for: one that is applied, and a patch of what that leaves.
+#[derive(Debug)]
+pub struct ChildWrite {
+    /// The manifest, which is applied only to the version that was seen, or only if there is no HPA.
+    pub manifest: Value,
+    /// The JSON patch of the fields that are to go, if there are any.
+    surplus: Option<Value>,
+}
+
+// === impl ChildWrite ===
+
+impl ChildWrite {
+    /// The writes that make an HPA what `manifest` asks for; none if the live one is that.
+    pub fn of(manifest: &Value, live: Option<&HpaView>) -> Option<Self> {
+        let Some(live) = live else {
+            return Some(Self {
+                manifest: if_absent(manifest),
+                surplus: None,
+            });
+        };
+        let surplus = surplus_patch(manifest, live);
+        let is_needed = surplus.is_some() || !is_as_written(manifest, live);
+        is_needed.then(|| Self {
+            manifest: of_version(manifest, live),
+            surplus,
+        })
+    }
+
+    /// The JSON patch that follows the apply, if one is needed; `applied` is what that left, which has changed the
+    /// version.
+    pub fn patch(self, applied: &HpaView) -> Option<Value> {
+        Some(patch_of_version(self.surplus?, applied))
+    }
+}
+
 /// A manifest that is applied only to this version of this HPA. Its status counts as a change too, and so does a write
 /// of a controller that led before and whose request is late.
-pub fn of_version(manifest: &Value, live: &HpaView) -> Value {
+fn of_version(manifest: &Value, live: &HpaView) -> Value {
     let mut manifest = manifest.clone();
     if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("uid".into(), live.uid.clone().into());
@@ -264,7 +299,7 @@ pub fn of_version(manifest: &Value, live: &HpaView) -> Value {
 }
 
 /// A JSON patch that is carried out only on this version of this HPA. Another version is a conflict, not a failed test.
-pub fn patch_of_version(patch: Value, live: &HpaView) -> Value {
+fn patch_of_version(patch: Value, live: &HpaView) -> Value {
     let (uid, version) = (&live.uid, &live.resource_version);
     let mut operations = vec![
         json!({ "op": "test", "path": "/metadata/uid", "value": uid }),
@@ -327,7 +362,7 @@ pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
 /// The JSON patch that removes the fields of `behavior` that we did not write; `None` when there are none.
 ///
 /// Server-side apply does not remove fields that others added. Lists such as `metrics` it replaces as a whole.
-pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
+fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
     let found = found.filter(|value| !value.is_null())?;
     match wanted {
@@ -339,31 +374,14 @@ pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     }
 }
 
-/// True if the live HPA is what `desired` (a manifest of this module) asks for.
-pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
-    let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
+/// True if every field that `desired` (a manifest of this module) has is that of the live HPA.
+fn is_as_written(desired: &Value, live: &HpaView) -> bool {
     // Metrics are compared in both directions: one that another writer added is drift too.
     let metrics = live.spec.get("metrics").unwrap_or(&Value::Null);
-    is_part_of(part("/spec"), &live.spec)
-        && is_part_of(metrics, part("/spec/metrics"))
-        && is_part_of(part("/metadata/labels"), &live.labels)
-        && is_part_of(part("/metadata/annotations"), &live.annotations)
-        && surplus_patch(desired, live).is_none()
-}
-
-/// True if nothing but `minReplicas` and `maxReplicas` is to be changed: our own change, not a repair.
-pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
-    let mut moved = live.clone();
-    for bound in ["minReplicas", "maxReplicas"] {
-        let wanted = desired
-            .pointer(&format!("/spec/{bound}"))
-            .cloned()
-            .unwrap_or_default();
-        if let Some(spec) = moved.spec.as_object_mut() {
-            spec.insert(bound.to_owned(), wanted);
-        }
-    }
-    is_as_written(desired, &moved)
+    is_part_of(&desired["spec"], &live.spec)
+        && is_part_of(metrics, &desired["spec"]["metrics"])
+        && is_part_of(&desired["metadata"]["labels"], &live.labels)
+        && is_part_of(&desired["metadata"]["annotations"], &live.annotations)
 }
 
 /// True if a live HPA is as we left it: then a difference from what is wanted is our own change, not a repair.
@@ -563,8 +581,8 @@ pub(crate) mod tests {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             let field = field.replace("~1", "/");
             live.pointer_mut(parent).unwrap()[&field] = value.clone();
-            let found = is_as_written(&desired, &stored(&live));
-            assert_eq!(found, as_written, "{pointer} = {value}");
+            let write = ChildWrite::of(&desired, Some(&stored(&live)));
+            assert_eq!(write.is_none(), as_written, "{pointer} = {value}");
         }
     }
 
@@ -639,7 +657,8 @@ pub(crate) mod tests {
             let child = ChildSpec::of(&ehpa.spec).with_published(&workload, &published);
             let manifest = manifest(&Owner::effective(&ehpa), &child, bounds(1));
             assert_eq!(manifest["spec"]["metrics"], Value::Array(metrics), "{spec}");
-            assert!(is_as_written(&manifest, &stored(&manifest)), "{spec}");
+            let write = ChildWrite::of(&manifest, Some(&stored(&manifest)));
+            assert!(write.is_none(), "{spec}");
         }
     }
 

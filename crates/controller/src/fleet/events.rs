@@ -74,10 +74,7 @@ fn changes(applied: &MemberApplied) -> Vec<EventNote> {
         return Vec::new();
     };
     let child = effect.child.as_ref().map_or("", |child| &*child.name);
-    let changes = effect
-        .changes
-        .iter()
-        .filter_map(|change| change.event(child));
+    let changes = effect.changes.iter().map(|change| change.event(child));
     let scaled = applied.scaled().map(|(before, to)| EventNote {
         warning: false,
         reason: "Scaled",

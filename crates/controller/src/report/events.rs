@@ -77,17 +77,15 @@ fn effect_events(effect: &Effect) -> Vec<EventNote> {
         .as_ref()
         .map_or("", |child| child.name.as_str());
     let changes = effect.changes.iter();
-    changes.filter_map(|change| change.event(name)).collect()
+    changes.map(|change| change.event(name)).collect()
 }
 
 // === impl HpaChange ===
 
 impl HpaChange {
-    /// The event of the change, if it has one; `name` is that of the HPA.
-    pub fn event(self, name: &str) -> Option<EventNote> {
+    /// The event of the change; `name` is that of the HPA.
+    pub fn event(self, name: &str) -> EventNote {
         let (reason, note) = match self {
-            // The user changed the spec and knows.
-            Self::Updated => return None,
             Self::Created => (
                 "HPACreated",
                 format!("created horizontalpodautoscaler {name}"),
@@ -112,11 +110,11 @@ impl HpaChange {
             Self::Placed => ("WorkloadPlaced", "applied the hub's workload".to_owned()),
             Self::Displaced => ("WorkloadRemoved", "deleted the workload".to_owned()),
         };
-        Some(EventNote {
+        EventNote {
             warning: false,
             reason,
             action: "Delegate",
             note,
-        })
+        }
     }
 }
