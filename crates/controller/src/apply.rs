@@ -54,6 +54,30 @@ pub enum HpaChange {
     Displaced,
 }
 
+// === impl Applied ===
+
+impl Applied {
+    /// The effect, if the API server accepted it.
+    pub fn effect(&self) -> Option<&Effect> {
+        self.outcome.as_ref().ok()
+    }
+
+    /// The count that the scale was changed to.
+    pub fn scaled(&self) -> Option<Replicas> {
+        self.effect()?.scaled
+    }
+
+    /// The count after any write.
+    pub fn count(&self) -> Replicas {
+        self.scaled().unwrap_or(self.decided.decision.current)
+    }
+
+    /// The autoscaler that acts for us, after any write.
+    pub fn child(&self) -> Option<&HpaView> {
+        self.effect()?.child.as_deref()
+    }
+}
+
 /// Writes to one cluster, and counts what it wrote.
 #[derive(Debug)]
 pub struct Writer<'a, C> {

@@ -11,14 +11,13 @@ mod changes;
 mod conditions;
 mod events;
 mod fingerprint;
+mod parts;
 mod queue;
 mod record;
-mod status;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
 use foretide_domain::{Replicas, autoscale::Decision, proposal::Source};
 use foretide_federate::Ledger;
 use jiff::{SignedDuration, Timestamp};
@@ -31,6 +30,7 @@ use self::{
     changes::ReplicaChanges,
     events::Warning,
     fingerprint::StatusFingerprint,
+    parts::Parts,
     record::PageInput,
     written::{NewStatus, WrittenStatus},
 };
@@ -39,7 +39,7 @@ use super::{apply::Applied, decide::Decided, target::TargetState};
 use crate::forecaster::forecasts::Forecasts;
 use foretide_api::ports::{ClusterError, EventNote, UnusableCopies};
 use foretide_api::{
-    autoscaler::{Autoscaler, FleetStatus, Status},
+    autoscaler::{Autoscaler, FleetStatus},
     status::{condition, is_unhealthy, ledger_status},
     validation::Invalid,
 };
@@ -126,8 +126,9 @@ pub type Trouble = (&'static str, &'static str, String);
 
 /// The trouble that nothing is decided by these copies, in these conditions.
 pub fn unusable_copies(copies: &UnusableCopies, conditions: [&'static str; 2]) -> Vec<Trouble> {
-    let trouble = |kind| (kind, copies.reason(), copies.to_string());
-    conditions.map(trouble).into()
+    conditions
+        .map(|kind| (kind, copies.reason(), copies.to_string()))
+        .into()
 }
 
 // === impl ReportState ===
@@ -163,99 +164,61 @@ impl ReportState {
     pub fn has_stored_zero(&self) -> bool {
         self.written.has_zero()
     }
-
-    /// The warning about a condition, unless the last one had the same reason. A problem that returns is worth another
-    /// event.
-    fn first_of(&mut self, warning: Warning) -> Option<EventNote> {
-        if warning.is_over {
-            self.warned.remove(warning.condition);
-        }
-        let event = warning.event?;
-        let reason = event.reason.to_owned();
-        let before = self.warned.insert(warning.condition, reason);
-        (before.as_deref() != Some(event.reason)).then_some(event)
-    }
 }
 
 // === impl Reporter ===
 
 impl Reporter<'_> {
     /// The report of one autoscaler after its decision was carried out, or not.
-    pub fn applied(&self, input: ReportInput<'_>, applied: &Applied, extras: Extras) -> Report {
-        let ReportInput {
-            state,
-            target,
-            invalid,
-            start_up,
-        } = input;
-        let autoscaler = &applied.decided.part.autoscaler;
-        let decision = &applied.decided.decision;
-        let stored = autoscaler.stored_status();
-        state.written.compare(&stored, self.now);
-        self.telemetry
-            .decided(&state.labels, counts(&applied.decided));
-        self.publish_forecasts(state, decision);
+    pub fn applied(&self, mut input: ReportInput<'_>, applied: &Applied, extras: Extras) -> Report {
+        let decided = &applied.decided;
         log(applied, extras.change.as_deref());
-        let mut events = extras.events;
-        events.extend(events::events(applied));
-        events.extend(state.changes.follow(applied, extras.is_recounted, self.now));
-        let warnings = events::warnings(applied, invalid, &extras.conditions);
-        events.extend(warnings.filter_map(|warning| state.first_of(warning)));
-        self.limit(&mut state.bucket, &mut events);
-        let mut conditions = conditions::of(applied, invalid);
-        conditions.retain(|own| extras.conditions.iter().all(|more| more.type_ != own.type_));
-        conditions.extend(extras.conditions);
-        let conditions = conditions::since(conditions, autoscaler, self.now);
-        self.publish_conditions(&state.labels, &conditions);
-        let status = Status {
-            common: EffectiveHorizontalPodAutoscalerStatus {
-                changes: state.changes.status(),
-                ..status::status(target, applied, conditions)
-            },
-            fleet: extras.status,
-        };
-        let input = PageInput {
+        let page = PageInput {
             forecasts: self.forecasts,
             now: self.now,
-            start_up,
+            start_up: input.start_up,
             is_partial: extras.is_partial,
         };
-        self.record(autoscaler, &status, Some(input.decided(applied)));
-        Report {
-            autoscaler: autoscaler.clone(),
-            events,
-            status: state
-                .written
-                .unless_equal(status, applied.decided.publishes(), self.now),
-        }
+        let parts = Parts::of(&mut input, applied, extras, self.now);
+        let state = input.state;
+        self.telemetry.decided(&state.labels, counts(decided));
+        self.publish_forecasts(state, &decided.decision);
+        let shown = Some(page.decided(applied));
+        self.write(state, &decided.part.autoscaler, parts, shown)
     }
 
-    /// Drops the events beyond those that may be written of one object.
-    fn limit(&self, bucket: &mut EventBucket, events: &mut Vec<EventNote>) {
-        let dropped = bucket.limit(events, self.passed);
-        self.telemetry.dropped_events(dropped);
-    }
-
-    /// Records for the page what is reported.
-    fn record(
+    /// Writes the parts to metrics and page; returns those that go to the API server.
+    fn write(
         &self,
+        state: &mut ReportState,
         autoscaler: &Autoscaler,
-        status: &Status,
+        parts: Parts,
         decided: Option<foretide_page::Decided<'_>>,
-    ) {
+    ) -> Report {
+        let Parts {
+            status,
+            mut events,
+            publishes,
+        } = parts;
+        let conditions = status.common.conditions.iter().flatten();
+        let unhealthy = conditions.filter(|known| is_unhealthy(known));
+        let reasons = unhealthy.map(|known| (&*known.type_, &*known.reason));
+        self.telemetry.set_unhealthy(&state.labels, reasons);
         self.page.record(Record {
             at: self.now,
             autoscaler,
-            status,
+            status: &status,
             decided,
         });
-    }
-
-    /// Publishes the conditions that are unhealthy.
-    fn publish_conditions(&self, object: &ObjectLabels, conditions: &[Condition]) {
-        let unhealthy = conditions.iter().filter(|known| is_unhealthy(known));
-        let types = unhealthy.map(|known| (&*known.type_, &*known.reason));
-        self.telemetry.set_unhealthy(object, types);
+        let dropped = state.bucket.limit(&mut events, self.passed);
+        self.telemetry.dropped_events(dropped);
+        let written = &state.written;
+        written.compare(&autoscaler.stored_status(), self.now);
+        Report {
+            autoscaler: autoscaler.clone(),
+            events,
+            status: written.unless_equal(status, publishes, self.now),
+        }
     }
 
     /// Publishes the quality of each forecast; the series of a forecast that ended are removed.
@@ -294,7 +257,6 @@ impl Reporter<'_> {
     ) -> Report {
         self.telemetry.undecided(&state.labels);
         let mut status = autoscaler.stored_status();
-        state.written.compare(&status, self.now);
         // The watch may still show the object with an older ledger.
         status.fleet.ledger = state.ledger();
         status.common.changes = state.changes.status();
@@ -304,54 +266,45 @@ impl Reporter<'_> {
             conditions.push(condition(kind, "False", reason, message));
         }
         status.common.observed_generation = autoscaler.generation();
-        let dated = conditions::since(conditions, autoscaler, self.now);
-        self.publish_conditions(&state.labels, &dated);
-        status.common.conditions = Some(dated);
-        self.record(autoscaler, &status, None);
-        let status = state
-            .written
-            .unless_equal(status, state.written.publishes(), self.now);
+        status.common.conditions = Some(conditions::since(conditions, autoscaler, self.now));
         // All of them have the same cause.
-        let first = troubles.first();
-        let event = first.and_then(|&(condition, reason, ref note)| {
-            let event = Some(events::warning(reason, "Decide", note.clone()));
-            let is_over = false;
+        let event = troubles.first().and_then(|&(condition, reason, ref note)| {
             state.first_of(Warning {
                 condition,
-                event,
-                is_over,
+                event: Some(events::warning(reason, "Decide", note.clone())),
+                is_over: false,
             })
         });
-        let mut events = event.into_iter().collect();
-        self.limit(&mut state.bucket, &mut events);
-        Report {
-            autoscaler: autoscaler.clone(),
-            events,
+        let parts = Parts {
             status,
-        }
+            events: event.into_iter().collect(),
+            publishes: state.written.publishes(),
+        };
+        self.write(state, autoscaler, parts, None)
     }
 }
 
 /// The change of the count of one workload, if there was one: by a write of ours, or by its child.
 pub fn change(applied: &Applied) -> Option<String> {
     let decision = &applied.decided.decision;
-    let scaled = applied.outcome.as_ref().ok()?.scaled.is_some();
+    let scaled = applied.effect()?.scaled.is_some();
     let changes = scaled || (applied.decided.delegates && decision.current != decision.desired);
     changes.then(|| decision.message())
 }
 
 fn counts(decided: &Decided) -> Counts {
     let decision = &decided.decision;
-    let bound = |bound: Replicas| decided.acts().then(|| bound.get());
-    let largest = |source| decision.largest(source).map(Replicas::get);
+    let bounds = decided.acts().then_some(decision.bounds);
+    let [observed, forecast, cron] = [Source::Observed, Source::Forecast, Source::Cron]
+        .map(|source| decision.largest(source).map(Replicas::get));
     Counts {
         current: decision.current.get(),
         desired: decision.desired.get(),
-        observed: largest(Source::Observed),
-        forecast: largest(Source::Forecast),
-        cron: largest(Source::Cron),
-        min: bound(decision.bounds.min),
-        max: bound(decision.bounds.max),
+        observed,
+        forecast,
+        cron,
+        min: bounds.map(|bounds| bounds.min.get()),
+        max: bounds.map(|bounds| bounds.max.get()),
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use foretide_domain::{
-    Replicas, demand::is_available, forecast::ForecastReading, observation::Pod, sim::PodTemplate,
-};
+use foretide_domain::{Replicas, demand::is_available, sim::PodTemplate};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
@@ -35,14 +33,12 @@ impl PageInput<'_> {
     pub fn decided<'a>(&self, applied: &'a Applied) -> foretide_page::Decided<'a> {
         let decided = &applied.decided;
         let pods = &decided.observation.observation.pods;
-        let serving = pods.iter().filter(|pod| is_available(pod));
-        let effect = applied.outcome.as_ref().ok();
-        let scaled = effect.and_then(|effect| effect.scaled);
+        let serving = pods.iter().filter(|pod| is_available(pod)).count();
         foretide_page::Decided {
             workload: &decided.part.workload,
             decision: &decided.decision,
-            current: scaled.unwrap_or(decided.decision.current),
-            ready: Replicas::new(u32::try_from(serving.count()).unwrap_or(u32::MAX)),
+            current: applied.count(),
+            ready: Replicas::new(u32::try_from(serving).unwrap_or(u32::MAX)),
             metrics: self.metrics(decided),
             template: template(decided),
             start_up: self.start_up,
@@ -51,47 +47,39 @@ impl PageInput<'_> {
 
     fn metrics(&self, decided: &Decided) -> Vec<MetricRecord> {
         let forecasts = &decided.observation.forecasts;
-        let samples = demand_sample::samples(decided).into_iter();
-        let metrics = samples.map(|(name, sample)| {
-            let reading = forecasts.iter().find(|reading| reading.name == name);
-            let lead_time = reading.and_then(lead_time);
+        let mut records = Vec::new();
+        for (metric, sample) in demand_sample::samples(decided) {
+            let reading = forecasts.iter().find(|reading| reading.name == metric);
+            let in_use = reading.and_then(|reading| reading.details.as_ref());
             let key = SeriesKey {
                 uid: decided.part.autoscaler.uid().to_owned(),
-                metric: name,
+                metric,
             };
-            let forecast = lead_time.and_then(|lead_time| {
-                let forecast = self.forecasts.in_force(&key, self.now);
-                Some((forecast.ok()?, lead_time))
+            let forecast = in_use.and_then(|details| {
+                let forecast = self.forecasts.in_force(&key, self.now).ok()?;
+                Some((forecast, details.lead_time))
             });
-            MetricRecord {
+            records.push(MetricRecord {
                 name: key.metric,
                 demand: sample.demand.filter(|_| !self.is_partial),
                 per_replica: sample.per_replica,
                 forecast,
-            }
-        });
-        metrics.collect()
+            });
+        }
+        records
     }
-}
-
-/// The lead time of a forecast that is in use.
-fn lead_time(reading: &ForecastReading) -> Option<foretide_domain::lead_time::LeadTime> {
-    reading.details.as_ref().map(|details| details.lead_time)
 }
 
 /// Containers and requests of a pod: of a serving one, else of the target's template.
 fn template(decided: &Decided) -> Option<PodTemplate> {
     let observation = &decided.observation;
-    let mut pods = observation.observation.pods.iter();
-    let of_pod = |pod: &Arc<Pod>| PodTemplate {
-        containers: Arc::clone(&pod.containers),
-        pod_level: pod.pod_level_requests.clone(),
+    let pods = &observation.observation.pods;
+    let (containers, pod_level) = match pods.iter().find(|pod| is_available(pod)) {
+        Some(pod) => (Arc::clone(&pod.containers), pod.pod_level_requests.clone()),
+        None => (observation.scale.template.clone()?, None),
     };
-    let serving = pods.find(|pod| is_available(pod)).map(of_pod);
-    serving.or_else(|| {
-        Some(PodTemplate {
-            containers: observation.scale.template.clone()?,
-            pod_level: None,
-        })
+    Some(PodTemplate {
+        containers,
+        pod_level,
     })
 }

@@ -110,8 +110,7 @@ impl WrittenStatus {
         } else {
             let since = *last.differs_since.get_or_insert(now);
             let limit = REPAIR_AFTER * (1 << last.repairs.min(MOST_DOUBLINGS));
-            let is_same = |before: &StatusFingerprint| before.is_same_as(&stored);
-            let is_as_before = last.replaced.as_ref().is_some_and(is_same);
+            let is_as_before = last.replaced.iter().any(|it| it.is_same_as(&stored));
             // A clock that was set back ends the wait, too.
             let is_due = now.duration_since(since).abs() >= limit;
             let keeps_no_more = is_as_before && !stored.is_empty();
@@ -173,11 +172,12 @@ impl WrittenStatus {
 impl LastStatus {
     /// True if a status with this fingerprint is worth a write after the last one, `at` a time.
     fn is_followed_by(&self, fingerprint: &StatusFingerprint, at: Timestamp) -> bool {
-        let is_early = |caused: Timestamp| at.duration_since(caused).abs() < CAUSES_EVERY;
         self.is_lost
             || fingerprint.is_news_after(&self.fingerprint)
             || fingerprint.has_other_causes_than(&self.fingerprint)
-                && !self.caused.is_some_and(is_early)
+                && self
+                    .caused
+                    .is_none_or(|it| at.duration_since(it).abs() >= CAUSES_EVERY)
     }
 
     /// Records a write: from now on the watch may show the stored status as it was before.
