@@ -84,9 +84,8 @@ impl ChildSpec {
 
     /// The same child, kept from scaling down.
     pub fn held(mut self) -> Self {
-        let fields = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
-        let mut behavior = fields(self.behavior.as_ref()).unwrap_or_default();
-        let mut down = fields(behavior.get("scaleDown")).unwrap_or_default();
+        let mut behavior = fields(self.behavior.as_ref());
+        let mut down = fields(behavior.get("scaleDown"));
         down.insert("selectPolicy".into(), "Disabled".into());
         behavior.insert("scaleDown".into(), Value::Object(down));
         self.behavior = Some(Value::Object(behavior));
@@ -118,6 +117,14 @@ impl ChildSpec {
         }
         Value::Array(self.metrics.clone())
     }
+}
+
+/// The fields of an object; none if it is none.
+fn fields(value: Option<&Value>) -> Map<String, Value> {
+    value
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// The metric of an HPA without metrics, as the API server defaults it.
@@ -161,11 +168,10 @@ fn external_metric(target: &ScaleTarget, metric: &PublishedMetric) -> Value {
 
 /// UID of the object that this HPA was created for, if any.
 pub fn created_for(hpa: &HpaView) -> Option<&str> {
-    let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
-    let controller = hpa.controller.as_ref();
-    controller
-        .map(|controller| &*controller.uid)
-        .or_else(of_a_fleet)
+    match &hpa.controller {
+        Some(controller) => Some(&controller.uid),
+        None => hpa.labels.get(FLEET_UID)?.as_str(),
+    }
 }
 
 /// UID of the object that adopted this HPA, if any did.
@@ -175,10 +181,6 @@ pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
 
 /// An HPA as the domain reads it: its bounds, and the count that it asks for.
 pub fn as_child(hpa: &HpaView) -> Child {
-    let count = |fields: &Value, name: &str| {
-        let n = fields.get(name).and_then(Value::as_u64);
-        n.and_then(|n| u32::try_from(n).ok()).map(Replicas::new)
-    };
     Child {
         // The default of the API server.
         min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
@@ -189,6 +191,11 @@ pub fn as_child(hpa: &HpaView) -> Child {
             .last_scale
             .map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
     }
+}
+
+fn count(fields: &Value, name: &str) -> Option<Replicas> {
+    let n = fields.get(name)?.as_u64()?;
+    Some(Replicas::new(u32::try_from(n).ok()?))
 }
 
 /// True if the status of an HPA can be that of its present spec. An older API server does not say which one it is of.
@@ -233,10 +240,10 @@ pub fn adoption(
         .get(ORIGINAL_SPEC)
         .and_then(Value::as_str)
         .map_or_else(|| foreign.spec.to_string(), ToOwned::to_owned);
-    let marks = owner.marks.iter();
-    let mut annotations: Map<String, Value> = marks
-        .map(|(mark, value)| ((*mark).to_owned(), value.clone().into()))
-        .collect();
+    let mut annotations = Map::new();
+    for (mark, value) in &owner.marks {
+        annotations.insert((*mark).to_owned(), value.clone().into());
+    }
     annotations.insert(ADOPTED_BY.into(), owner.uid.clone().into());
     annotations.insert(ORIGINAL_SPEC.into(), original.into());
     json!({
@@ -272,8 +279,10 @@ impl ChildWrite {
             });
         };
         let surplus = surplus_patch(manifest, live);
-        let is_needed = surplus.is_some() || !is_as_written(manifest, live);
-        is_needed.then(|| Self {
+        if surplus.is_none() && is_as_written(manifest, live) {
+            return None;
+        }
+        Some(Self {
             manifest: of_version(manifest, live),
             surplus,
         })
@@ -328,30 +337,33 @@ pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
 /// from scaling down, the user's `behavior` replaces that, because no controller would undo it later.
 pub fn orphan_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     const SELECT: &str = "/scaleDown/selectPolicy";
-    let test_uid = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
-    let manager = hpa.labels.get(MANAGER).and_then(Value::as_str);
+    let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid })];
+    patch.extend(without_marks(hpa));
     // On an adopted HPA this label is the user's own.
-    let is_ours = adopted_by(hpa).is_none() && manager == Some(MANAGED_BY);
-    let unmanaged = is_ours.then(|| json!({ "op": "remove", "path": pointer("labels", MANAGER) }));
-    let users = behavior.and_then(|behavior| behavior.pointer(SELECT));
+    if adopted_by(hpa).is_none() && hpa.labels[MANAGER] == MANAGED_BY {
+        patch.push(json!({ "op": "remove", "path": pointer("labels", MANAGER) }));
+    }
+    let wanted = behavior.and_then(|behavior| behavior.pointer(SELECT));
     // The default of the API server.
-    let wanted = users.cloned().unwrap_or_else(|| "Max".into());
-    let path = format!("/spec/behavior{SELECT}");
+    let wanted = wanted.map_or_else(|| "Max".into(), Value::clone);
     let live = hpa.spec.pointer(&format!("/behavior{SELECT}"));
-    let is_held = live.is_some_and(|live| live == "Disabled") && wanted != "Disabled";
-    let unheld = is_held.then(|| json!({ "op": "replace", "path": path, "value": wanted }));
-    let changes = without_marks(hpa).chain(unmanaged).chain(unheld);
-    std::iter::once(test_uid).chain(changes).collect()
+    if wanted != "Disabled" && live.is_some_and(|live| live == "Disabled") {
+        let place = format!("/spec/behavior{SELECT}");
+        patch.push(json!({ "op": "replace", "path": place, "value": wanted }));
+    }
+    Value::Array(patch)
 }
 
 /// Operations that remove the labels and annotations that mark an HPA as ours.
-fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
+fn without_marks(hpa: &HpaView) -> Vec<Value> {
     const MARKS: [&str; 5] = [ADOPTED_BY, ORIGINAL_SPEC, FLEET_UID, HUB, DELETION_POLICY];
-    let places = [("labels", &hpa.labels), ("annotations", &hpa.annotations)];
-    places.into_iter().flat_map(|(place, fields)| {
-        let there = MARKS.iter().filter(|mark| fields.get(mark).is_some());
-        there.map(move |mark| json!({ "op": "remove", "path": pointer(place, mark) }))
-    })
+    let mut removals = Vec::new();
+    for (place, fields) in [("labels", &hpa.labels), ("annotations", &hpa.annotations)] {
+        for mark in MARKS.iter().filter(|mark| fields.get(mark).is_some()) {
+            removals.push(json!({ "op": "remove", "path": pointer(place, mark) }));
+        }
+    }
+    removals
 }
 
 /// True if a fleet has adopted this HPA: its adopter is in another cluster.
@@ -390,10 +402,8 @@ fn is_as_written(desired: &Value, live: &HpaView) -> bool {
 /// generations of HPAs.
 pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
     // The API calls versions opaque, but those of kube-apiserver are numbers that grow. Others are never older.
-    let version = |hpa: &HpaView| hpa.resource_version.parse::<u64>().ok();
-    let is_older = version(live)
-        .zip(version(left))
-        .is_some_and(|(live, left)| live < left);
+    let [live_version, left_version] = [live, left].map(|it| it.resource_version.parse::<u64>());
+    let is_older = matches!((live_version, left_version), (Ok(live), Ok(left)) if live < left);
     let is_same = left.spec == live.spec
         && is_part_of(&left.labels, &live.labels)
         && is_part_of(&left.annotations, &live.annotations);

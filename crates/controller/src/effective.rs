@@ -160,14 +160,13 @@ impl<C: Cluster> Kind for Effective<C> {
         let observed = read.map_err(|error| unreadable(&error))?;
         // After the reads, which may take seconds.
         let target = &part.workload.target;
-        let stale = self.cluster.stale(target);
-        let own = || {
-            let namespace = item.autoscaler.namespace();
-            self.cluster.stale_autoscalers(Self::KIND, Some(namespace))
-        };
-        stale.or_else(own).map_or(Ok(observed), |stale| {
-            Err(report::unusable_copies(&stale, ["Ready", "AbleToScale"]))
-        })
+        let namespace = Some(item.autoscaler.namespace());
+        let stale = (self.cluster.stale(target))
+            .or_else(|| self.cluster.stale_autoscalers(Self::KIND, namespace));
+        match stale {
+            None => Ok(observed),
+            Some(stale) => Err(report::unusable_copies(&stale, ["Ready", "AbleToScale"])),
+        }
     }
 
     fn decide(
@@ -183,8 +182,8 @@ impl<C: Cluster> Kind for Effective<C> {
         };
         if observation.scale.scale.spec == Replicas::ZERO {
             // Also if a server went on from a backup: what this process knows is then of another past.
-            let status = item.autoscaler.status();
-            let is_own = status.is_some_and(EffectiveHorizontalPodAutoscalerStatus::has_own_zero);
+            let is_own = (item.autoscaler.status())
+                .is_some_and(EffectiveHorizontalPodAutoscalerStatus::has_own_zero);
             state.target.history.log.scaled_to_zero |= is_own;
         }
         let mut decided = context.decide(&mut state.target, part, observation, None);
@@ -259,6 +258,6 @@ fn existing(
 
 /// The trouble that the scale of the target could not be read, so that nothing is decided.
 fn unreadable(error: &ClusterError) -> Vec<report::Trouble> {
-    let trouble = |kind| (kind, "FailedGetScale", error.to_string());
-    vec![trouble("Ready"), trouble("AbleToScale")]
+    let conditions = ["Ready", "AbleToScale"];
+    report::troubles(conditions, "FailedGetScale", &error.to_string())
 }

@@ -40,7 +40,7 @@ use crate::forecaster::forecasts::Forecasts;
 use foretide_api::ports::{ClusterError, EventNote, UnusableCopies};
 use foretide_api::{
     autoscaler::{Autoscaler, FleetStatus},
-    status::{condition, is_unhealthy, ledger_status},
+    status::{condition, ledger_status},
     validation::Invalid,
 };
 use foretide_base::{
@@ -126,8 +126,17 @@ pub type Trouble = (&'static str, &'static str, String);
 
 /// The trouble that nothing is decided by these copies, in these conditions.
 pub fn unusable_copies(copies: &UnusableCopies, conditions: [&'static str; 2]) -> Vec<Trouble> {
+    troubles(conditions, copies.reason(), &copies.to_string())
+}
+
+/// The same trouble in two conditions.
+pub fn troubles(
+    conditions: [&'static str; 2],
+    reason: &'static str,
+    message: &str,
+) -> Vec<Trouble> {
     conditions
-        .map(|kind| (kind, copies.reason(), copies.to_string()))
+        .map(|kind| (kind, reason, message.to_owned()))
         .into()
 }
 
@@ -200,10 +209,8 @@ impl Reporter<'_> {
             mut events,
             publishes,
         } = parts;
-        let conditions = status.common.conditions.iter().flatten();
-        let unhealthy = conditions.filter(|known| is_unhealthy(known));
-        let reasons = unhealthy.map(|known| (&*known.type_, &*known.reason));
-        self.telemetry.set_unhealthy(&state.labels, reasons);
+        let unhealthy = conditions::unhealthy(&status).map(|it| (&*it.type_, &*it.reason));
+        self.telemetry.set_unhealthy(&state.labels, unhealthy);
         self.page.record(Record {
             at: self.now,
             autoscaler,
@@ -287,9 +294,8 @@ impl Reporter<'_> {
 /// The change of the count of one workload, if there was one: by a write of ours, or by its child.
 pub fn change(applied: &Applied) -> Option<String> {
     let decision = &applied.decided.decision;
-    let scaled = applied.effect()?.scaled.is_some();
-    let changes = scaled || (applied.decided.delegates && decision.current != decision.desired);
-    changes.then(|| decision.message())
+    let moves = applied.decided.delegates && decision.current != decision.desired;
+    (applied.effect()?.scaled.is_some() || moves).then(|| decision.message())
 }
 
 fn counts(decided: &Decided) -> Counts {

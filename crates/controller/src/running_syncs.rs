@@ -3,7 +3,6 @@
 use std::{
     collections::{HashMap, HashSet, hash_map},
     future::Future,
-    time::Duration,
 };
 
 use jiff::SignedDuration;
@@ -139,7 +138,7 @@ impl Syncs {
     /// Age of the oldest sync that runs.
     pub fn oldest(&self, now: Monotonic) -> SignedDuration {
         let began = self.running.values().map(|running| running.since).min();
-        let oldest = began.map_or(Duration::ZERO, |since| now.since(since));
+        let oldest = now.since(began.unwrap_or(now));
         SignedDuration::try_from(oldest).unwrap_or(SignedDuration::MAX)
     }
 

@@ -128,7 +128,7 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
     /// as long as this process runs. Annotations are not validated.
     fn validate_new(&self, due: &DueObject<K>, state: &mut StateOf<K>) {
         let validated = state.validated.replace(due.autoscaler.clone());
-        if validated.is_some_and(|validated| due.autoscaler.has_spec_of(&validated)) {
+        if matches!(validated, Some(validated) if due.autoscaler.has_spec_of(&validated)) {
             return;
         }
         state.invalid = None;

@@ -52,12 +52,12 @@ impl Division<'_> {
         } = *self;
         let fleet = &mut state.of_kind;
         let spec = item.fleet_spec();
-        let reader = MemberReader {
+        let members = MemberReader {
             item: &item,
             now: context.now,
             lost_after,
-        };
-        let members = reader.read_all(&observed, fleet);
+        }
+        .read_all(&observed, fleet);
         fleet.down = observed.down();
         let mut policy = spec.policy_in_force();
         policy.previewed |= item.conflicts.older.is_some();
@@ -65,23 +65,23 @@ impl Division<'_> {
         let classified = ClassifiedFleet::new(&policy, &members, &ledger, context.now);
         let by_name = classified.participation();
         let participants = Participants::of(&observed, &by_name, spec.is_previewed());
-        let workload = FleetWorkload {
+        let whole = FleetWorkload {
             context,
             forecasts,
             item: &item,
             participants: &participants,
-        };
-        let whole = workload.decide(&mut state.target, fleet);
+        }
+        .decide(&mut state.target, fleet);
         let (divided, next) = classified.decide(&whole.total);
         fleet.ledger = next;
         let decision = self.without_ineffective(divided, spec.is_previewed());
-        let planner = Planner {
+        let plans = Planner {
             context,
             forecasts,
             item: &item,
             template: observed.placed_template(),
-        };
-        let plans = planner.plan_all(&decision, &observed, fleet);
+        }
+        .plan_all(&decision, &observed, fleet);
         let findings = findings(&participants, &whole.decided, &plans, state);
         let decided = FleetDecided {
             intent: intent(state, &decision, &plans),
@@ -144,8 +144,9 @@ fn intent(
     plans: &[MemberPlan],
 ) -> Option<LedgerIntent> {
     let ledger = &state.of_kind.ledger;
-    let is_needed = member_plan::any_writes_by_ledger(plans, decision, ledger, || {
+    member_plan::any_writes_by_ledger(plans, decision, ledger, || {
         state.report.ledger().as_deref().and_then(stored_ledger)
-    });
-    is_needed.then(|| state.report.intent(ledger)).flatten()
+    })
+    .then(|| state.report.intent(ledger))
+    .flatten()
 }

@@ -319,8 +319,7 @@ fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
     let is_placed = spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;
     let is_retained = spec.deletion_policy.unwrap_or_default() == DeletionPolicy::Retain;
     let status = fdhpa.status.as_ref().filter(|_| !is_placed && !is_retained);
-    let clusters = status?.clusters.iter();
-    let counts = clusters.flatten().filter_map(|cluster| {
+    let counts = status?.clusters.iter().flatten().filter_map(|cluster| {
         let count = cluster.current.filter(|count| *count > 0)?;
         Some((count, format!("{count} in {}", cluster.name)))
     });

@@ -55,7 +55,7 @@ use super::{
     decide::DecideContext,
     findings::Findings,
     kind::{Changed, Kind, Observed, StateCellOf, StateOf, StatesOf},
-    report::{Report, ReportState, Reporter, Trouble, unusable_copies},
+    report::{Report, ReportState, Reporter, Trouble, troubles, unusable_copies},
     run::Controller,
     setup::{Setup, Shared},
 };
@@ -302,13 +302,13 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         item: FleetItem,
         observed: FleetObservation<F::Member>,
     ) -> (FleetDecided<F::Member>, Findings) {
-        let division = Division {
+        Division {
             context,
             forecasts: &self.shared.forecasts,
             lost_after: self.fleet.lost_after(),
             is_ending: self.is_ending.load(Ordering::Acquire),
-        };
-        division.decide(state, item, observed)
+        }
+        .decide(state, item, observed)
     }
 
     async fn apply(&self, decided: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
@@ -380,7 +380,5 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
 fn no_members() -> Vec<Trouble> {
     let message = "there is no member cluster; put the kubeconfig of each into a labeled Secret of the members' \
                    namespace";
-    ["Ready", "Assigned"]
-        .map(|kind| (kind, "NoMembers", message.to_owned()))
-        .into()
+    troubles(["Ready", "Assigned"], "NoMembers", message)
 }

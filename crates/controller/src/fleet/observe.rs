@@ -69,13 +69,14 @@ impl DueFleet {
     ) -> BTreeMap<usize, Reading> {
         let spec = self.item.fleet_spec();
         let namespace = &spec.workload.target.namespace;
-        let metrics = spec.workload.metrics.iter().enumerate();
-        let own = metrics.filter(|(_, metric)| !spec.is_read_in_members(metric));
-        let readings = join_all(own.map(|(position, metric)| async move {
-            let read = observe::read_without_pods(hub, namespace, metric);
-            (position, observe::within(timeout, read).await)
-        }));
-        readings.await.into_iter().collect()
+        let mut reads = Vec::new();
+        for (position, metric) in spec.workload.metrics.iter().enumerate() {
+            if !spec.is_read_in_members(metric) {
+                let read = observe::read_without_pods(hub, namespace, metric);
+                reads.push(async move { (position, observe::within(timeout, read).await) });
+            }
+        }
+        join_all(reads).await.into_iter().collect()
     }
 
     /// The hub's object as members get it.
@@ -165,16 +166,13 @@ impl<M: Member> FleetRound<M> {
 
     /// The members of a fleet that are not registered any more, although nobody removed them.
     fn missing(&self, fleet: &DueFleet) -> impl Iterator<Item = Arc<MemberView<M>>> {
-        let remaining = fleet.remaining.iter();
-        remaining
+        fleet.remaining.iter().filter_map(|name| {
             // The port returns members sorted by name.
-            .filter(|name| {
-                let members = &self.members;
-                members
-                    .binary_search_by(|view| view.profile.name.cmp(name))
-                    .is_err()
-            })
-            .map(|name| Arc::new(self.time.missing(name)))
+            self.members
+                .binary_search_by(|view| view.profile.name.cmp(name))
+                .err()?;
+            Some(Arc::new(self.time.missing(name)))
+        })
     }
 
     /// Observes a due fleet. A member that has not answered within the deadline is unknown.
@@ -264,14 +262,15 @@ impl<M: Member> MemberTask<M> {
         let part = &self.fleet.part_in(name);
         // The forecasts of a member are read when it is decided, for the metrics that are its own.
         let observed = reads.observe(&Forecasts::default(), part).await;
-        let reader = WorkloadReader {
+        WorkloadReader {
             reads,
             name,
             fleet: &self.fleet,
             placed: self.placed.as_deref(),
             part,
-        };
-        reader.observe(observed).await
+        }
+        .observe(observed)
+        .await
     }
 }
 
@@ -343,8 +342,8 @@ impl<M: Member> WorkloadReader<'_, M> {
         if item.fleet_spec().policy.source != WorkloadSource::Hub || is_template {
             return Ok(false);
         }
-        let cluster = self.reads.cluster();
-        let placed_for = cluster.placed_for(&self.part.workload.target).await?;
+        let target = &self.part.workload.target;
+        let placed_for = self.reads.cluster().placed_for(target).await?;
         Ok(placed_for.as_deref() != Some(&*item.owner.uid))
     }
 
@@ -368,10 +367,11 @@ impl<M: Member> WorkloadReader<'_, M> {
 
 /// Containers of one more replica: those of the pod template, else of one of the pods.
 fn containers(observed: &TargetObservation) -> Option<Arc<[Container]>> {
-    let template = observed.scale.template.as_ref();
-    template
-        .or_else(|| Some(&observed.observation.pods.last()?.containers))
-        .cloned()
+    let containers = match &observed.scale.template {
+        Some(containers) => containers,
+        None => &observed.observation.pods.last()?.containers,
+    };
+    Some(Arc::clone(containers))
 }
 
 /// The shape of a pod with these containers: the sum of their requests.

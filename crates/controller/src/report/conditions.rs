@@ -19,10 +19,10 @@ use crate::{
 };
 use foretide_api::ports::{ClusterError, HpaView, KedaPause};
 use foretide_api::{
-    autoscaler::Autoscaler,
+    autoscaler::{Autoscaler, Status},
     ownership::ADOPT,
     published::{CRON_METRIC, PREDICTION_METRIC},
-    status::{condition, decided_condition, with_transition_times},
+    status::{condition, decided_condition, is_unhealthy, with_transition_times},
     validation::Invalid,
 };
 
@@ -86,16 +86,19 @@ pub fn of(
 /// The conditions of a decision. A child's own replace three of them; `trouble` makes Ready False; an HPA of another
 /// owner that reads the object has a reason of its own.
 fn of_decision(applied: &Applied, trouble: Option<&(&'static str, String)>) -> Vec<Condition> {
-    let decided = applied.decided.decision.conditions.iter();
+    let decided = &applied.decided.decision.conditions;
     let mut conditions: Vec<_> = decided
+        .iter()
         .map(|own| decided_condition(own.kind.as_str(), own))
         .collect();
     let child = applied.child();
     let in_metric_mode = applied.decided.part.workload.mode_in_force() == Mode::Metric;
     for own in child.map(of_child).unwrap_or_default() {
         let is_active = own.type_ == ConditionKind::ScalingActive.as_str() && own.status == "True";
-        let reads_ours = child.filter(|_| is_active && in_metric_mode);
-        let shown = reads_ours.and_then(unread_by).unwrap_or(own);
+        let shown = match child {
+            Some(child) if is_active && in_metric_mode => unread_by(child).unwrap_or(own),
+            _ => own,
+        };
         conditions.retain(|condition| condition.type_ != shown.type_);
         conditions.push(shown);
     }
@@ -129,13 +132,18 @@ fn may_miss_a_pause(decided: &Decided) -> bool {
             || stored(&decided.part.autoscaler).any(|it| it.message.ends_with(PAUSE_UNSEEN)))
 }
 
+/// The conditions of a status that are not healthy.
+pub fn unhealthy(status: &Status) -> impl Iterator<Item = &Condition> {
+    let conditions = status.common.conditions.iter().flatten();
+    conditions.filter(|known| is_unhealthy(known))
+}
+
 /// The conditions of an object's status as it is stored.
 fn stored(autoscaler: &Autoscaler) -> impl Iterator<Item = &Condition> {
-    let status = autoscaler.status();
-    status
-        .and_then(|it| it.conditions.as_ref())
+    autoscaler
+        .status()
         .into_iter()
-        .flatten()
+        .flat_map(|it| it.conditions.iter().flatten())
 }
 
 /// The reason why the object is not ready, if it is not, and what to do.

@@ -11,11 +11,11 @@ use foretide_domain::proposal::Reason;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::conditions;
 use foretide_api::{
     autoscaler::{FleetStatus, Status},
     member_reason::MemberReason,
     published::HEARTBEAT,
-    status::is_unhealthy,
 };
 
 /// The reasons of a count that its value asks for, that is within the tolerance of it, or that pods without metrics
@@ -160,9 +160,7 @@ impl Gist {
 
 /// The messages of the conditions that are not healthy, without what changes while the cause is the same.
 fn causes(status: &Status) -> Vec<String> {
-    let conditions = status.common.conditions.iter().flatten();
-    conditions
-        .filter(|known| is_unhealthy(known))
+    conditions::unhealthy(status)
         .map(|known| cause(&known.message))
         .collect()
 }
