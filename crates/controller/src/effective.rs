@@ -1,12 +1,11 @@
 //! `EffectiveHorizontalPodAutoscaler`: one part, in the cluster of the object itself.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc};
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus};
 use foretide_domain::{
     Replicas,
     autoscale::action::{Action, HoldReason},
-    cron::Zone,
     workload::Workload,
 };
 use jiff::Timestamp;
@@ -28,7 +27,7 @@ use foretide_api::ports::{Cluster, ClusterError, ListedAutoscalers};
 use foretide_api::{
     autoscaler::Autoscaler,
     ownership::{Owner, OwnerKind},
-    validation::{self, Invalid, TargetRules},
+    validation::{self, Invalid},
 };
 use foretide_base::clock::{Clock, Monotonic};
 
@@ -36,9 +35,7 @@ use foretide_base::clock::{Clock, Monotonic};
 #[derive(Debug)]
 pub struct Effective<C> {
     cluster: Arc<C>,
-    local_zone: Zone,
-    read_deadline: Duration,
-    targets: Arc<TargetRules>,
+    setup: Setup,
     shared: Shared,
     orphans: Arc<Orphans<C>>,
 }
@@ -65,9 +62,7 @@ impl<C> Effective<C> {
         Self {
             orphans: Arc::new(Orphans::new(Arc::clone(&cluster), telemetry)),
             cluster,
-            local_zone: setup.local_zone.clone(),
-            read_deadline: setup.read_deadline,
-            targets: Arc::clone(&setup.targets),
+            setup: setup.clone(),
             shared,
         }
     }
@@ -118,9 +113,10 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid> {
-        self.targets
+        self.setup
+            .targets
             .check(&object.metadata, &object.spec.scale_target_ref)?;
-        validation::workload(object, &self.local_zone)
+        validation::workload(object, &self.setup.local_zone)
     }
 
     fn owner(&self, object: &Self::Object, _: &Self::Spec) -> Owner {
@@ -146,7 +142,8 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     fn round(&self, now: Timestamp) -> Self::Round {
-        ClusterReads::new(Arc::clone(&self.cluster), now, self.read_deadline)
+        let cluster = Arc::clone(&self.cluster);
+        ClusterReads::new(cluster, now, self.setup.read_deadline)
     }
 
     async fn observe(
@@ -188,7 +185,7 @@ impl<C: Cluster> Kind for Effective<C> {
         }
         let mut decided = context.decide(&mut state.target, part, observation, None);
         // A controller that ends after the write of the scale leaves a status that says whose zero it is.
-        if decided.decision.action.scales_to_zero() && !state.report.has_stored_zero() {
+        if decided.decision.action.scales_to_zero() && !state.report.written.has_zero() {
             let reason = HoldReason::ZeroNotStored;
             decided.decision.action = Action::Hold { reason };
         }

@@ -19,7 +19,6 @@ mod written;
 use std::collections::{BTreeMap, BTreeSet};
 
 use foretide_domain::{Replicas, autoscale::Decision, proposal::Source};
-use foretide_federate::Ledger;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -31,7 +30,6 @@ use self::{
     events::Warning,
     fingerprint::StatusFingerprint,
     parts::Parts,
-    record::PageInput,
     written::{NewStatus, WrittenStatus},
 };
 pub use self::{queue::Reports, written::LedgerIntent};
@@ -40,7 +38,7 @@ use crate::forecaster::forecasts::Forecasts;
 use foretide_api::ports::{ClusterError, EventNote, UnusableCopies};
 use foretide_api::{
     autoscaler::{Autoscaler, FleetStatus},
-    status::{condition, ledger_status},
+    status::condition,
     validation::Invalid,
 };
 use foretide_base::{
@@ -82,7 +80,7 @@ pub struct ReportState {
     /// The metrics whose forecasts have metric series.
     pub forecast: BTreeSet<String>,
     /// The status that was written last.
-    written: WrittenStatus,
+    pub written: WrittenStatus,
     /// The last changes of the number of replicas.
     changes: ReplicaChanges,
     /// The reasons of the last warnings by condition, while what they warned of lasts.
@@ -158,21 +156,6 @@ impl ReportState {
             bucket: EventBucket::default(),
         }
     }
-
-    /// The ledger of a fleet that is to be stored before members are written by it; none if its status has it already.
-    pub fn intent(&self, ledger: &Ledger) -> Option<LedgerIntent> {
-        self.written.intent(ledger_status(ledger))
-    }
-
-    /// The ledger of a fleet that was stored last.
-    pub fn ledger(&self) -> Option<String> {
-        self.written.ledger()
-    }
-
-    /// Returns true if the status that was written last says that zero replicas are the work of an autoscaler.
-    pub fn has_stored_zero(&self) -> bool {
-        self.written.has_zero()
-    }
 }
 
 // === impl Reporter ===
@@ -182,18 +165,12 @@ impl Reporter<'_> {
     pub fn applied(&self, mut input: ReportInput<'_>, applied: &Applied, extras: Extras) -> Report {
         let decided = &applied.decided;
         log(applied, extras.change.as_deref());
-        let page = PageInput {
-            forecasts: self.forecasts,
-            now: self.now,
-            start_up: input.start_up,
-            is_partial: extras.is_partial,
-        };
+        let shown = self.for_page(applied, input.start_up, extras.is_partial);
         let parts = Parts::of(&mut input, applied, extras, self.now);
         let state = input.state;
         self.telemetry.decided(&state.labels, counts(decided));
         self.publish_forecasts(state, &decided.decision);
-        let shown = Some(page.decided(applied));
-        self.write(state, &decided.part.autoscaler, parts, shown)
+        self.write(state, &decided.part.autoscaler, parts, Some(shown))
     }
 
     /// Writes the parts to metrics and page; returns those that go to the API server.
@@ -265,7 +242,7 @@ impl Reporter<'_> {
         self.telemetry.undecided(&state.labels);
         let mut status = autoscaler.stored_status();
         // The watch may still show the object with an older ledger.
-        status.fleet.ledger = state.ledger();
+        status.fleet.ledger = state.written.ledger();
         status.common.changes = state.changes.status();
         let mut conditions = status.common.conditions.take().unwrap_or_default();
         for (kind, reason, message) in troubles {

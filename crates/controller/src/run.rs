@@ -12,10 +12,10 @@ use super::{
     conflicts,
     kind::{Changed, Kind, StatesOf},
     report::Reports,
-    running_syncs::{AFTER_CONFLICT, Ended, Syncs},
+    running_syncs::{Ended, Syncs},
     setup::{Setup, Shared},
     state::pause_from,
-    sync::{DueObject, Next, SyncContext},
+    sync::{DueObject, SyncContext},
     work_queue::{Entry, WorkQueue},
 };
 use foretide_api::autoscaler::Autoscaler;
@@ -277,36 +277,20 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
 
     /// Finishes a sync that has ended; returns true if its object is due before its regular time.
     fn finish(&mut self, ended: Ended) -> bool {
-        let Ended {
-            uid,
-            is_due_again,
-            outcome,
-        } = ended;
-        let now = self.context.clock.monotonic();
-        self.syncs.settle(&uid, now);
-        let delay = match outcome {
-            // Not at once: the watch needs a moment to deliver what was written.
-            Ok(Next::AfterConflict) => {
-                let delay = self.syncs.met_conflict(&uid);
-                // What has changed meanwhile may end the conflict.
-                Some(if is_due_again { AFTER_CONFLICT } else { delay })
-            }
-            Ok(Next::Regular) => {
-                self.syncs.met_no_conflict(&uid);
-                is_due_again.then_some(SignedDuration::ZERO)
+        let (uid, now) = (ended.uid.clone(), self.context.clock.monotonic());
+        match self.syncs.finish(ended, now) {
+            Ok(None) => false,
+            Ok(Some(delay)) => {
+                self.queue.again(&uid, now, delay);
+                true
             }
             // The process ends.
-            Err(error) if error.is_cancelled() => return false,
+            Err(error) if error.is_cancelled() => false,
             Err(error) => {
                 self.quarantine(&uid, &error);
-                return false;
+                false
             }
-        };
-        self.syncs.did_not_panic(&uid);
-        if let Some(delay) = delay {
-            self.queue.again(&uid, now, delay);
         }
-        delay.is_some()
     }
 
     /// Lets an object whose sync panicked wait.

@@ -13,7 +13,7 @@ use foretide_base::clock::Monotonic;
 
 /// Delay before an object is decided again after a write that met a conflict; doubles with each further one in a row,
 /// up to the sync period.
-pub const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
+const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
 /// Time for which an object waits after its first panic; doubles with each further one in a row.
 const FIRST_QUARANTINE: SignedDuration = SignedDuration::from_secs(30);
 /// Maximum number of doublings of a delay: that of a panic grows to 16 minutes.
@@ -48,8 +48,8 @@ struct Running {
 #[derive(Debug)]
 pub struct Ended {
     pub uid: String,
-    pub is_due_again: bool,
-    pub outcome: Result<Next, JoinError>,
+    is_due_again: bool,
+    outcome: Result<Next, JoinError>,
 }
 
 // === impl Syncs ===
@@ -101,11 +101,6 @@ impl Syncs {
         })
     }
 
-    /// Records that the sync of an object has ended.
-    pub fn settle(&mut self, uid: &str, now: Monotonic) {
-        self.ended.insert(uid.to_owned(), now);
-    }
-
     /// UIDs of the objects whose sync runs.
     pub fn uids(&self) -> impl Iterator<Item = &str> {
         self.running.keys().map(String::as_str)
@@ -153,19 +148,35 @@ impl Syncs {
         self.panics.contains_key(uid)
     }
 
-    /// Forgets the panics of an object, whose sync has ended without one.
-    pub fn did_not_panic(&mut self, uid: &str) {
-        self.panics.remove(uid);
-    }
-
-    /// Forgets the conflicts of an object, whose sync met none.
-    pub fn met_no_conflict(&mut self, uid: &str) {
-        self.conflicts.remove(uid);
-    }
-
-    /// Counts a conflict; returns the time for which its object waits, unless its regular time comes first.
-    pub fn met_conflict(&mut self, uid: &str) -> SignedDuration {
-        doubled(AFTER_CONFLICT, self.conflicts.entry(uid.to_owned()))
+    /// Records how a sync ended; returns the delay after which its object is due, if that is before its regular time.
+    ///
+    /// # Errors
+    /// When the sync panicked, or was cancelled.
+    pub fn finish(
+        &mut self,
+        ended: Ended,
+        now: Monotonic,
+    ) -> Result<Option<SignedDuration>, JoinError> {
+        let Ended {
+            uid,
+            is_due_again,
+            outcome,
+        } = ended;
+        self.ended.insert(uid.clone(), now);
+        let next = outcome?;
+        self.panics.remove(&uid);
+        Ok(match next {
+            // Not at once: the watch needs a moment to deliver what was written.
+            Next::AfterConflict => {
+                let delay = doubled(AFTER_CONFLICT, self.conflicts.entry(uid));
+                // What has changed meanwhile may end the conflict.
+                Some(if is_due_again { AFTER_CONFLICT } else { delay })
+            }
+            Next::Regular => {
+                self.conflicts.remove(&uid);
+                is_due_again.then_some(SignedDuration::ZERO)
+            }
+        })
     }
 }
 

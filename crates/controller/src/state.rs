@@ -118,11 +118,6 @@ impl<S, O> StateStore<S, O> {
         self.0.get(uid)
     }
 
-    /// Every state.
-    pub fn all(&self) -> impl Iterator<Item = &StateCell<S, O>> {
-        self.0.values()
-    }
-
     /// Every state with its UID.
     pub fn by_uid(&self) -> impl Iterator<Item = (&String, &StateCell<S, O>)> {
         self.0.iter()

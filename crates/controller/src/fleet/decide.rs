@@ -66,7 +66,7 @@ impl<M> FleetWorkload<'_, M> {
             item: self.item,
             present: &present,
             unreachable: counts.fold(Replicas::ZERO, Replicas::saturating_add),
-            hub: &self.participants.observed().hub,
+            hub: &self.participants.observed.hub,
         }
         .merged(self.forecasts, self.context.now);
         let current = observation.scale.scale.spec;
@@ -85,7 +85,9 @@ impl<M> FleetWorkload<'_, M> {
             ..self.item.part(&workload)
         };
         let decided = self.context.decide(target, part, observation, None);
-        let demand = self.demand(&decided.observation);
+        let seen = &decided.observation;
+        let readings = (spec.workload.metrics.iter()).zip(&seen.observation.readings);
+        let demand = largest_demand(readings, seen, self.context.now);
         let total = Total {
             demand: demand.filter(|_| self.participants.are_all_seen()),
             // Pods that no longer have a budget must not end below a pinned count either.
@@ -164,13 +166,8 @@ impl<M> FleetWorkload<'_, M> {
             let floor = whole.decision.floor;
             return floor.filter(|_| !spec.is_duplicated());
         }
-        let parts = if spec.is_duplicated() {
-            // A divisor below, also where no member was seen.
-            clusters.max(1)
-        } else {
-            1
-        };
-        let (workload, seen) = of_fleet_metrics(self.item, &whole.observation, parts);
+        let (workload, seen) =
+            of_fleet_metrics(self.item, &whole.observation, parts(self.item, clusters));
         let DecideContext { settings, now } = *self.context;
         let (decision, history) =
             autoscale::decide(&workload, &seen, &fleet.fleet_metrics, settings, now);
@@ -184,13 +181,6 @@ impl<M> FleetWorkload<'_, M> {
             Some(_) => fleet.fleet_metrics_desired.max(decision.floor),
         }
     }
-
-    /// The demand of the whole fleet in replicas, if every metric can be measured.
-    fn demand(&self, observation: &TargetObservation) -> Option<f64> {
-        let spec = self.item.fleet_spec();
-        let readings = (spec.workload.metrics.iter()).zip(&observation.observation.readings);
-        largest_demand(readings, observation, self.context.now)
-    }
 }
 
 /// The fleet's workload, decided as if we were its only writer: what the children do is not part of this decision.
@@ -199,17 +189,22 @@ impl<M> FleetWorkload<'_, M> {
 fn whole_workload(item: &FleetItem, clusters: u32) -> Workload {
     let spec = item.fleet_spec();
     let workload = spec.workload.clone();
-    let times = if spec.is_duplicated() {
-        clusters.max(1)
-    } else {
-        1
-    };
+    let parts = parts(item, clusters);
     let [min, max] = [workload.bounds.min, workload.bounds.max]
-        .map(|count| Replicas::new(count.get().saturating_mul(times)));
+        .map(|count| Replicas::new(count.get().saturating_mul(parts)));
     Workload {
         mode: Mode::Direct,
         bounds: ReplicaBounds::new(min, max),
         ..workload
+    }
+}
+
+/// Number of equal parts of the whole: under `Duplicated` one per cluster, and one also where no member was seen.
+fn parts(item: &FleetItem, clusters: u32) -> u32 {
+    if item.fleet_spec().is_duplicated() {
+        clusters.max(1)
+    } else {
+        1
     }
 }
 

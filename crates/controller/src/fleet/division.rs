@@ -44,18 +44,13 @@ impl Division<'_> {
         item: FleetItem,
         observed: FleetObservation<M>,
     ) -> (FleetDecided<M>, Findings) {
-        let Self {
-            context,
-            forecasts,
-            lost_after,
-            ..
-        } = *self;
+        let (context, forecasts) = (self.context, self.forecasts);
         let fleet = &mut state.of_kind;
         let spec = item.fleet_spec();
         let members = MemberReader {
             item: &item,
             now: context.now,
-            lost_after,
+            lost_after: self.lost_after,
         }
         .read_all(&observed, fleet);
         fleet.down = observed.down();
@@ -63,8 +58,11 @@ impl Division<'_> {
         policy.previewed |= item.conflicts.older.is_some();
         let ledger = fleet.ledger.clone();
         let classified = ClassifiedFleet::new(&policy, &members, &ledger, context.now);
-        let by_name = classified.participation();
-        let participants = Participants::of(&observed, &by_name, spec.is_previewed());
+        let participants = Participants {
+            observed: &observed,
+            by_name: &classified.participation(),
+            previewed: spec.is_previewed(),
+        };
         let whole = FleetWorkload {
             context,
             forecasts,
@@ -145,8 +143,13 @@ fn intent(
 ) -> Option<LedgerIntent> {
     let ledger = &state.of_kind.ledger;
     member_plan::any_writes_by_ledger(plans, decision, ledger, || {
-        state.report.ledger().as_deref().and_then(stored_ledger)
+        state
+            .report
+            .written
+            .ledger()
+            .as_deref()
+            .and_then(stored_ledger)
     })
-    .then(|| state.report.intent(ledger))
+    .then(|| state.report.written.intent(ledger))
     .flatten()
 }

@@ -286,7 +286,12 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
             telemetry: &self.telemetry,
         };
         let cleaned = hpas.iter().map(|hpa| async move {
-            let write = clean_up_hpa(writer, hpa, cleanup);
+            let write = async {
+                match cleanup {
+                    HpaCleanup::Release => writer.release(hpa).await.map(drop),
+                    HpaCleanup::Orphan(behavior) => writer.orphan(hpa, behavior).await,
+                }
+            };
             let outcome = tokio::time::timeout(self.deadline, write).await;
             let outcome = outcome.unwrap_or_else(|_elapsed| {
                 Err(ClusterError::Unreachable {
@@ -398,17 +403,6 @@ fn log_collected(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>)
         Err(error) => {
             tracing::warn!(%member, %namespace, %name, %error, "could not clean up the HPA of a deleted fleet");
         }
-    }
-}
-
-async fn clean_up_hpa<M: Member>(
-    writer: &Writer<'_, M>,
-    hpa: &HpaView,
-    cleanup: HpaCleanup<'_>,
-) -> Result<(), ClusterError> {
-    match cleanup {
-        HpaCleanup::Release => writer.release(hpa).await.map(drop),
-        HpaCleanup::Orphan(behavior) => writer.orphan(hpa, behavior).await,
     }
 }
 

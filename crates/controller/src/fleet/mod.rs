@@ -111,27 +111,6 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
         }
     }
 
-    /// Carries out the plans of one fleet, once its object has the finalizer that they need and the ledger that they
-    /// follow.
-    async fn carry_out(&self, mut fleet: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
-        let plans = std::mem::take(&mut fleet.plans);
-        if let Err(error) = self.prepare(&fleet, &plans).await {
-            let outcome = Err(error);
-            return FleetApplied { fleet, outcome };
-        }
-        let members = &fleet.observed.members;
-        let writable = plans.into_iter().filter_map(|plan| {
-            let cluster = members.get(&plan.name)?.view.cluster.as_deref()?;
-            Some((cluster, plan))
-        });
-        let writer = MemberWriter {
-            telemetry: &self.shared.telemetry,
-            deadline: self.setup.member_deadline,
-        };
-        let outcome = Ok(writer.apply(&fleet.decision, writable.collect()).await);
-        FleetApplied { fleet, outcome }
-    }
-
     /// Writes to the hub what must be there before the first write to a member.
     async fn prepare(
         &self,
@@ -222,7 +201,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 
     fn restore(&self, object: &FederatedHPA, reported: &ReportState) -> FleetState {
-        FleetState::restored(object, reported.ledger().as_deref())
+        FleetState::restored(object, reported.written.ledger().as_deref())
     }
 
     fn forget(&self, gone: &mut StateOf<Self>) {
@@ -311,8 +290,23 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         .decide(state, item, observed)
     }
 
-    async fn apply(&self, decided: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
-        self.carry_out(decided).await
+    async fn apply(&self, mut fleet: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
+        let plans = std::mem::take(&mut fleet.plans);
+        if let Err(error) = self.prepare(&fleet, &plans).await {
+            let outcome = Err(error);
+            return FleetApplied { fleet, outcome };
+        }
+        let members = &fleet.observed.members;
+        let writable = plans.into_iter().filter_map(|plan| {
+            let cluster = members.get(&plan.name)?.view.cluster.as_deref()?;
+            Some((cluster, plan))
+        });
+        let writer = MemberWriter {
+            telemetry: &self.shared.telemetry,
+            deadline: self.setup.member_deadline,
+        };
+        let outcome = Ok(writer.apply(&fleet.decision, writable.collect()).await);
+        FleetApplied { fleet, outcome }
     }
 
     fn record(
@@ -360,7 +354,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
 
     fn publish_states(&self, states: &StatesOf<Self>) {
         let mut down = BTreeSet::new();
-        for state in states.all() {
+        for (_, state) in states.by_uid() {
             down.extend(state.lock().of_kind.down.iter().cloned());
         }
         self.shared.telemetry.members_down(down);

@@ -10,31 +10,16 @@ use crate::forecaster::shares::FleetMember;
 /// The members that take part, and what was seen of them.
 #[derive(Debug)]
 pub struct Participants<'s, M> {
-    observed: &'s FleetObservation<M>,
-    by_name: &'s BTreeMap<String, Participation>,
-    previewed: bool,
+    /// Everything that was seen.
+    pub observed: &'s FleetObservation<M>,
+    pub by_name: &'s BTreeMap<String, Participation>,
+    /// True if no pods are removed.
+    pub previewed: bool,
 }
 
 // === impl Participants ===
 
 impl<'s, M> Participants<'s, M> {
-    pub fn of(
-        observed: &'s FleetObservation<M>,
-        by_name: &'s BTreeMap<String, Participation>,
-        previewed: bool,
-    ) -> Self {
-        Self {
-            observed,
-            by_name,
-            previewed,
-        }
-    }
-
-    /// Everything that was seen.
-    pub fn observed(&self) -> &'s FleetObservation<M> {
-        self.observed
-    }
-
     /// The workload in each member whose pods are the fleet's and were seen.
     pub fn workloads(&self) -> Vec<(&'s str, &'s Present)> {
         self.counted()

@@ -154,7 +154,8 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<(&'static str
         Err(error) => return Some((failure(applied), error.to_string())),
     }
     if let Some(invalid) = invalid {
-        return Some((INVALID_SPEC, kept_in_force(invalid)));
+        let message = format!("{invalid}; the last valid spec stays in force");
+        return Some((INVALID_SPEC, message));
     }
     let part = &applied.decided.part;
     if let Some(older) = &part.conflicts.older {
@@ -250,11 +251,6 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
 /// The condition that the object is ready, with a reason of its own.
 fn ready_as(reason: &str, message: &str) -> Condition {
     condition(ConditionKind::Ready.as_str(), "True", reason, message)
-}
-
-/// The message about an invalid spec while an earlier one is in force.
-fn kept_in_force(invalid: &Invalid) -> String {
-    format!("{invalid}; the last valid spec stays in force")
 }
 
 /// The reasons of the conditions of an object's status that are False, by their types.

@@ -3,34 +3,23 @@
 use std::sync::Arc;
 
 use foretide_domain::{Replicas, demand::is_available, sim::PodTemplate};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
-use crate::{
-    apply::Applied,
-    decide::Decided,
-    demand_sample,
-    forecaster::{SeriesKey, forecasts::Forecasts},
-};
+use super::Reporter;
+use crate::{apply::Applied, decide::Decided, demand_sample, forecaster::SeriesKey};
 use foretide_page::{self, MetricRecord};
 
-/// Inputs of the page's record of one decision.
-#[derive(Debug)]
-pub struct PageInput<'a> {
-    /// The forecasts in force.
-    pub forecasts: &'a Forecasts,
-    /// The time of the report.
-    pub now: Timestamp,
-    /// Time that its pods took to start, if that is measured.
-    pub start_up: Option<SignedDuration>,
-    /// True if the demand of some members is missing, so that no total is known.
-    pub is_partial: bool,
-}
+// === impl Reporter ===
 
-// === impl PageInput ===
-
-impl PageInput<'_> {
-    /// The decision as the page records it.
-    pub fn decided<'a>(&self, applied: &'a Applied) -> foretide_page::Decided<'a> {
+impl Reporter<'_> {
+    /// The decision as the page records it. `start_up` is the time that pods took to start, if that is measured;
+    /// `is_partial` says that the demand of some members is missing, so that no total is known.
+    pub fn for_page<'a>(
+        &self,
+        applied: &'a Applied,
+        start_up: Option<SignedDuration>,
+        is_partial: bool,
+    ) -> foretide_page::Decided<'a> {
         let decided = &applied.decided;
         let pods = &decided.observation.observation.pods;
         let serving = pods.iter().filter(|pod| is_available(pod)).count();
@@ -39,13 +28,13 @@ impl PageInput<'_> {
             decision: &decided.decision,
             current: applied.count(),
             ready: Replicas::new(u32::try_from(serving).unwrap_or(u32::MAX)),
-            metrics: self.metrics(decided),
+            metrics: self.metrics(decided, is_partial),
             template: template(decided),
-            start_up: self.start_up,
+            start_up,
         }
     }
 
-    fn metrics(&self, decided: &Decided) -> Vec<MetricRecord> {
+    fn metrics(&self, decided: &Decided, is_partial: bool) -> Vec<MetricRecord> {
         let forecasts = &decided.observation.forecasts;
         let mut records = Vec::new();
         for (metric, sample) in demand_sample::samples(decided) {
@@ -61,7 +50,7 @@ impl PageInput<'_> {
             });
             records.push(MetricRecord {
                 name: key.metric,
-                demand: sample.demand.filter(|_| !self.is_partial),
+                demand: sample.demand.filter(|_| !is_partial),
                 per_replica: sample.per_replica,
                 forecast,
             });

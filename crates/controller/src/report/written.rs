@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretide_crds::{FederatedHPA, Mode};
+use foretide_federate::Ledger;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{StatusFingerprint, conditions};
@@ -14,6 +15,7 @@ use foretide_api::ports::{Cluster, ClusterError};
 use foretide_api::{
     autoscaler::{Autoscaler, Status},
     published::HEARTBEAT,
+    status::ledger_status,
 };
 
 /// Time for which the stored status has to differ from the one that was written last, before that is written again:
@@ -138,8 +140,9 @@ impl WrittenStatus {
         })
     }
 
-    /// A ledger that is to be stored before members are written; none if the last status has it.
-    pub fn intent(&self, ledger: String) -> Option<LedgerIntent> {
+    /// A ledger that is to be stored before members are written by it; none if the last status has it.
+    pub fn intent(&self, ledger: &Ledger) -> Option<LedgerIntent> {
+        let ledger = ledger_status(ledger);
         let is_stored = self.ledger().is_some_and(|stored| stored == ledger);
         (!is_stored).then(|| LedgerIntent {
             ledger,
