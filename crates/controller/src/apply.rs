@@ -9,8 +9,10 @@ use std::sync::Arc;
 use foretide_domain::{ReplicaBounds, Replicas, autoscale::action::Action};
 use serde_json::Value;
 
-use super::{child_hpa, decide::Decided};
-use foretide_api::ownership;
+use super::{
+    child_hpa::{self, ChildWrite},
+    decide::Decided,
+};
 use foretide_api::ports::{ClusterError, HpaView, Workloads};
 use foretide_base::telemetry::{Telemetry, Write};
 
@@ -40,8 +42,6 @@ pub enum HpaChange {
     Created,
     /// A child that another writer had changed was restored.
     Restored,
-    /// A child was changed as its spec asks for now.
-    Updated,
     /// A foreign HPA was taken over.
     Adopted,
     /// An adopted HPA was restored as it was.
@@ -52,6 +52,30 @@ pub enum HpaChange {
     Placed,
     /// The hub's workload was deleted.
     Displaced,
+}
+
+// === impl Applied ===
+
+impl Applied {
+    /// The effect, if the API server accepted it.
+    pub fn effect(&self) -> Option<&Effect> {
+        self.outcome.as_ref().ok()
+    }
+
+    /// The count that the scale was changed to.
+    pub fn scaled(&self) -> Option<Replicas> {
+        self.effect()?.scaled
+    }
+
+    /// The count after any write.
+    pub fn count(&self) -> Replicas {
+        self.scaled().unwrap_or(self.decided.decision.current)
+    }
+
+    /// The autoscaler that acts for us, after any write.
+    pub fn child(&self) -> Option<&HpaView> {
+        self.effect()?.child.as_deref()
+    }
 }
 
 /// Writes to one cluster, and counts what it wrote.
@@ -96,8 +120,8 @@ impl<C: Workloads> Writer<'_, C> {
                 ),
             });
         };
-        let patched = self.patch(adopted, &patch).await;
-        patched.map(|_| HpaChange::GivenBack)
+        self.patch(adopted, &patch).await?;
+        Ok(HpaChange::GivenBack)
     }
 
     /// Carries out one decision.
@@ -146,12 +170,8 @@ impl<C: Workloads> Writer<'_, C> {
                 self.remove(created).await?;
             }
             let manifest = child_hpa::adoption(&part.owner, &part.child, bounds, taken);
-            let change = if adopted.is_some() {
-                HpaChange::Restored
-            } else {
-                HpaChange::Adopted
-            };
-            return self.keep(decided, &manifest, Some(taken), change).await;
+            let first = adopted.is_none().then_some(HpaChange::Adopted);
+            return self.keep(decided, &manifest, Some(taken), first).await;
         }
         let collision = hpas.name_collision.as_ref();
         if let Some(other) = collision.filter(|_| hpas.created.is_none()) {
@@ -165,67 +185,46 @@ impl<C: Workloads> Writer<'_, C> {
             });
         }
         let manifest = child_hpa::manifest(&part.owner, &part.child, bounds);
-        let change = if hpas.created.is_some() {
-            HpaChange::Restored
-        } else {
-            HpaChange::Created
-        };
-        self.keep(decided, &manifest, hpas.created.as_ref(), change)
-            .await
+        let created = hpas.created.as_ref();
+        let first = created.is_none().then_some(HpaChange::Created);
+        self.keep(decided, &manifest, created, first).await
     }
 
+    /// Writes the HPA that acts for us, if it is not as it should be; `first` is the change by the first write of all.
     async fn keep(
         &self,
         decided: &Decided,
         manifest: &Value,
         live: Option<&Arc<HpaView>>,
-        change: HpaChange,
+        first: Option<HpaChange>,
     ) -> Result<Effect, ClusterError> {
-        if let Some(live) = live.filter(|live| child_hpa::is_as_written(manifest, live)) {
+        let Some(write) = ChildWrite::of(manifest, live.map(|live| &**live)) else {
             return Ok(Effect {
-                child: Some(Arc::clone(live)),
+                child: live.cloned(),
                 ..Effect::default()
             });
-        }
-        let bounds_only =
-            live.is_some_and(|live| child_hpa::differs_in_bounds_only(manifest, live));
-        let outcome = self.write(manifest, live).await;
-        self.telemetry.wrote(Write::Hpa, outcome.is_ok());
-        let change = match (change, &decided.child_left, live) {
-            // After a restart it is not known how the child was left, so the difference does not count as a repair.
-            (HpaChange::Restored, None, _) => HpaChange::Updated,
-            (HpaChange::Restored, Some(left), Some(live)) if child_hpa::is_as_left(left, live) => {
-                HpaChange::Updated
-            }
-            (change, _, _) => change,
         };
-        // We change bounds often; only a change by another writer is worth an event.
-        let is_reported = !bounds_only || change == HpaChange::Restored;
+        let outcome = self.write(write).await;
+        self.telemetry.wrote(Write::Hpa, outcome.is_ok());
+        // We change children often; only a change by another writer is worth an event. After a restart it is not known
+        // how the child was left, so the difference does not count as a repair.
+        let is_repair = (decided.child_left.as_ref().zip(live))
+            .is_some_and(|(left, live)| !child_hpa::is_as_left(left, live));
+        let change = first.or_else(|| is_repair.then_some(HpaChange::Restored));
         Ok(Effect {
             child: Some(outcome?),
-            changes: is_reported.then_some(change).into_iter().collect(),
+            changes: change.into_iter().collect(),
             ..Effect::default()
         })
     }
 
-    async fn write(
-        &self,
-        manifest: &Value,
-        live: Option<&Arc<HpaView>>,
-    ) -> Result<Arc<HpaView>, ClusterError> {
-        let conditional = match live {
-            Some(live) => child_hpa::of_version(manifest, live),
-            None => ownership::if_absent(manifest),
-        };
-        let written = self.cluster.apply_hpa(&conditional).await?;
-        match live.and_then(|live| child_hpa::surplus_patch(manifest, live)) {
+    async fn write(&self, write: ChildWrite) -> Result<Arc<HpaView>, ClusterError> {
+        let written = self.cluster.apply_hpa(&write.manifest).await?;
+        match write.patch(&written) {
             None => Ok(written),
             Some(patch) => {
-                // The version after the apply, which has changed it.
-                let conditional = child_hpa::patch_of_version(patch, &written);
-                self.cluster
-                    .patch_hpa(&written.namespace, &written.name, &conditional)
-                    .await
+                let (namespace, name) = (&written.namespace, &written.name);
+                self.cluster.patch_hpa(namespace, name, &patch).await
             }
         }
     }

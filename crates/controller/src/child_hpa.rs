@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use foretide_api::ports::HpaView;
 use foretide_api::{
-    ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, is_part_of},
+    ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, if_absent, is_part_of},
     published::{CRON_IDENTIFIER, CRON_METRIC, PREDICTION_METRIC, label_value},
 };
 
@@ -46,7 +46,6 @@ pub struct ChildSpec {
 
 impl ChildSpec {
     /// The child that a spec asks for.
-    #[must_use]
     pub fn of(spec: &EffectiveHorizontalPodAutoscalerSpec) -> Self {
         let metrics = spec.metrics.iter().flatten();
         Self {
@@ -60,7 +59,6 @@ impl ChildSpec {
     }
 
     /// The child of one member: with those of the fleet's metrics whose position is kept.
-    #[must_use]
     pub fn with_metrics(&self, keep: impl Fn(usize) -> bool) -> Self {
         let metrics = self.metrics.iter().enumerate();
         let kept = metrics.filter(|(position, _)| keep(*position));
@@ -71,7 +69,6 @@ impl ChildSpec {
     }
 
     /// The child in mode Metric: the metrics of the spec, the implicit one included, and those that are published.
-    #[must_use]
     pub fn with_published(&self, workload: &Workload, published: &[PublishedMetric]) -> Self {
         let mut child = self.clone();
         // The API server adds its default only where an HPA has no metrics at all.
@@ -86,11 +83,9 @@ impl ChildSpec {
     }
 
     /// The same child, kept from scaling down.
-    #[must_use]
     pub fn held(mut self) -> Self {
-        let fields = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
-        let mut behavior = fields(self.behavior.as_ref()).unwrap_or_default();
-        let mut down = fields(behavior.get("scaleDown")).unwrap_or_default();
+        let mut behavior = fields(self.behavior.as_ref());
+        let mut down = fields(behavior.get("scaleDown"));
         down.insert("selectPolicy".into(), "Disabled".into());
         behavior.insert("scaleDown".into(), Value::Object(down));
         self.behavior = Some(Value::Object(behavior));
@@ -122,6 +117,14 @@ impl ChildSpec {
         }
         Value::Array(self.metrics.clone())
     }
+}
+
+/// The fields of an object; none if it is none.
+fn fields(value: Option<&Value>) -> Map<String, Value> {
+    value
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// The metric of an HPA without metrics, as the API server defaults it.
@@ -164,28 +167,20 @@ fn external_metric(target: &ScaleTarget, metric: &PublishedMetric) -> Value {
 }
 
 /// UID of the object that this HPA was created for, if any.
-#[must_use]
 pub fn created_for(hpa: &HpaView) -> Option<&str> {
-    let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
-    let controller = hpa.controller.as_ref();
-    controller
-        .map(|controller| &*controller.uid)
-        .or_else(of_a_fleet)
+    match &hpa.controller {
+        Some(controller) => Some(&controller.uid),
+        None => hpa.labels.get(FLEET_UID)?.as_str(),
+    }
 }
 
 /// UID of the object that adopted this HPA, if any did.
-#[must_use]
 pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
     hpa.annotations.get(ADOPTED_BY)?.as_str()
 }
 
 /// An HPA as the domain reads it: its bounds, and the count that it asks for.
-#[must_use]
 pub fn as_child(hpa: &HpaView) -> Child {
-    let count = |fields: &Value, name: &str| {
-        let n = fields.get(name).and_then(Value::as_u64);
-        n.and_then(|n| u32::try_from(n).ok()).map(Replicas::new)
-    };
     Child {
         // The default of the API server.
         min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
@@ -198,6 +193,11 @@ pub fn as_child(hpa: &HpaView) -> Child {
     }
 }
 
+fn count(fields: &Value, name: &str) -> Option<Replicas> {
+    let n = fields.get(name)?.as_u64()?;
+    Some(Replicas::new(u32::try_from(n).ok()?))
+}
+
 /// True if the status of an HPA can be that of its present spec. An older API server does not say which one it is of.
 pub fn is_of_present_spec(hpa: &HpaView) -> bool {
     let observed = hpa.status.get("observedGeneration").and_then(Value::as_i64);
@@ -205,13 +205,11 @@ pub fn is_of_present_spec(hpa: &HpaView) -> bool {
 }
 
 /// True if the fleet with this UID created or adopted this HPA.
-#[must_use]
 pub fn is_of_fleet(hpa: &HpaView, uid: &str) -> bool {
     created_for(hpa) == Some(uid) || adopted_by(hpa) == Some(uid)
 }
 
 /// True if an HPA has neither a controller nor an adopter.
-#[must_use]
 pub fn is_unclaimed(hpa: &HpaView) -> bool {
     created_for(hpa).is_none() && adopted_by(hpa).is_none()
 }
@@ -220,7 +218,6 @@ pub fn is_unclaimed(hpa: &HpaView) -> bool {
 ///
 /// Every default that the API server would fill in is written out, so that each field has one owner and a manual edit
 /// is detected.
-#[must_use]
 pub fn manifest(owner: &Owner, child: &ChildSpec, bounds: ReplicaBounds) -> Value {
     json!({
         "apiVersion": "autoscaling/v2",
@@ -231,7 +228,6 @@ pub fn manifest(owner: &Owner, child: &ChildSpec, bounds: ReplicaBounds) -> Valu
 }
 
 /// The manifest that takes over a foreign HPA: the same object with our spec, and its own in an annotation.
-#[must_use]
 pub fn adoption(
     owner: &Owner,
     child: &ChildSpec,
@@ -244,10 +240,10 @@ pub fn adoption(
         .get(ORIGINAL_SPEC)
         .and_then(Value::as_str)
         .map_or_else(|| foreign.spec.to_string(), ToOwned::to_owned);
-    let marks = owner.marks.iter();
-    let mut annotations: Map<String, Value> = marks
-        .map(|(mark, value)| ((*mark).to_owned(), value.clone().into()))
-        .collect();
+    let mut annotations = Map::new();
+    for (mark, value) in &owner.marks {
+        annotations.insert((*mark).to_owned(), value.clone().into());
+    }
     annotations.insert(ADOPTED_BY.into(), owner.uid.clone().into());
     annotations.insert(ORIGINAL_SPEC.into(), original.into());
     json!({
@@ -262,10 +258,46 @@ pub fn adoption(
     })
 }
 
+/// The writes after which an HPA is as its manifest asks for: one that is applied, and a patch of what that leaves.
+#[derive(Debug)]
+pub struct ChildWrite {
+    /// The manifest, which is applied only to the version that was seen, or only if there is no HPA.
+    pub manifest: Value,
+    /// The JSON patch of the fields that are to go, if there are any.
+    surplus: Option<Value>,
+}
+
+// === impl ChildWrite ===
+
+impl ChildWrite {
+    /// The writes that make an HPA what `manifest` asks for; none if the live one is that.
+    pub fn of(manifest: &Value, live: Option<&HpaView>) -> Option<Self> {
+        let Some(live) = live else {
+            return Some(Self {
+                manifest: if_absent(manifest),
+                surplus: None,
+            });
+        };
+        let surplus = surplus_patch(manifest, live);
+        if surplus.is_none() && is_as_written(manifest, live) {
+            return None;
+        }
+        Some(Self {
+            manifest: of_version(manifest, live),
+            surplus,
+        })
+    }
+
+    /// The JSON patch that follows the apply, if one is needed; `applied` is what that left, which has changed the
+    /// version.
+    pub fn patch(self, applied: &HpaView) -> Option<Value> {
+        Some(patch_of_version(self.surplus?, applied))
+    }
+}
+
 /// A manifest that is applied only to this version of this HPA. Its status counts as a change too, and so does a write
 /// of a controller that led before and whose request is late.
-#[must_use]
-pub fn of_version(manifest: &Value, live: &HpaView) -> Value {
+fn of_version(manifest: &Value, live: &HpaView) -> Value {
     let mut manifest = manifest.clone();
     if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("uid".into(), live.uid.clone().into());
@@ -276,8 +308,7 @@ pub fn of_version(manifest: &Value, live: &HpaView) -> Value {
 }
 
 /// A JSON patch that is carried out only on this version of this HPA. Another version is a conflict, not a failed test.
-#[must_use]
-pub fn patch_of_version(patch: Value, live: &HpaView) -> Value {
+fn patch_of_version(patch: Value, live: &HpaView) -> Value {
     let (uid, version) = (&live.uid, &live.resource_version);
     let mut operations = vec![
         json!({ "op": "test", "path": "/metadata/uid", "value": uid }),
@@ -290,7 +321,6 @@ pub fn patch_of_version(patch: Value, live: &HpaView) -> Value {
 }
 
 /// The JSON patch that restores an adopted HPA as it was; `None` when its annotation does not hold a spec.
-#[must_use]
 pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
     let original = adopted.annotations.get(ORIGINAL_SPEC)?.as_str()?;
     let spec: Value = serde_json::from_str(original).ok()?;
@@ -305,37 +335,38 @@ pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
 
 /// The JSON patch that orphans an HPA of ours: it keeps its spec and loses our labels and annotations. Where we keep it
 /// from scaling down, the user's `behavior` replaces that, because no controller would undo it later.
-#[must_use]
 pub fn orphan_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     const SELECT: &str = "/scaleDown/selectPolicy";
-    let test_uid = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
-    let manager = hpa.labels.get(MANAGER).and_then(Value::as_str);
+    let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid })];
+    patch.extend(without_marks(hpa));
     // On an adopted HPA this label is the user's own.
-    let is_ours = adopted_by(hpa).is_none() && manager == Some(MANAGED_BY);
-    let unmanaged = is_ours.then(|| json!({ "op": "remove", "path": pointer("labels", MANAGER) }));
-    let users = behavior.and_then(|behavior| behavior.pointer(SELECT));
+    if adopted_by(hpa).is_none() && hpa.labels[MANAGER] == MANAGED_BY {
+        patch.push(json!({ "op": "remove", "path": pointer("labels", MANAGER) }));
+    }
+    let wanted = behavior.and_then(|behavior| behavior.pointer(SELECT));
     // The default of the API server.
-    let wanted = users.cloned().unwrap_or_else(|| "Max".into());
-    let path = format!("/spec/behavior{SELECT}");
+    let wanted = wanted.map_or_else(|| "Max".into(), Value::clone);
     let live = hpa.spec.pointer(&format!("/behavior{SELECT}"));
-    let is_held = live.is_some_and(|live| live == "Disabled") && wanted != "Disabled";
-    let unheld = is_held.then(|| json!({ "op": "replace", "path": path, "value": wanted }));
-    let changes = without_marks(hpa).chain(unmanaged).chain(unheld);
-    std::iter::once(test_uid).chain(changes).collect()
+    if wanted != "Disabled" && live.is_some_and(|live| live == "Disabled") {
+        let place = format!("/spec/behavior{SELECT}");
+        patch.push(json!({ "op": "replace", "path": place, "value": wanted }));
+    }
+    Value::Array(patch)
 }
 
 /// Operations that remove the labels and annotations that mark an HPA as ours.
-fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
+fn without_marks(hpa: &HpaView) -> Vec<Value> {
     const MARKS: [&str; 5] = [ADOPTED_BY, ORIGINAL_SPEC, FLEET_UID, HUB, DELETION_POLICY];
-    let places = [("labels", &hpa.labels), ("annotations", &hpa.annotations)];
-    places.into_iter().flat_map(|(place, fields)| {
-        let there = MARKS.iter().filter(|mark| fields.get(mark).is_some());
-        there.map(move |mark| json!({ "op": "remove", "path": pointer(place, mark) }))
-    })
+    let mut removals = Vec::new();
+    for (place, fields) in [("labels", &hpa.labels), ("annotations", &hpa.annotations)] {
+        for mark in MARKS.iter().filter(|mark| fields.get(mark).is_some()) {
+            removals.push(json!({ "op": "remove", "path": pointer(place, mark) }));
+        }
+    }
+    removals
 }
 
 /// True if a fleet has adopted this HPA: its adopter is in another cluster.
-#[must_use]
 pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
     hpa.annotations.get(FLEET_UID).is_some()
 }
@@ -343,8 +374,7 @@ pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
 /// The JSON patch that removes the fields of `behavior` that we did not write; `None` when there are none.
 ///
 /// Server-side apply does not remove fields that others added. Lists such as `metrics` it replaces as a whole.
-#[must_use]
-pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
+fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
     let found = found.filter(|value| !value.is_null())?;
     match wanted {
@@ -356,46 +386,24 @@ pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     }
 }
 
-/// True if the live HPA is what `desired` (a manifest of this module) asks for.
-#[must_use]
-pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
-    let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
+/// True if every field that `desired` (a manifest of this module) has is that of the live HPA.
+fn is_as_written(desired: &Value, live: &HpaView) -> bool {
     // Metrics are compared in both directions: one that another writer added is drift too.
     let metrics = live.spec.get("metrics").unwrap_or(&Value::Null);
-    is_part_of(part("/spec"), &live.spec)
-        && is_part_of(metrics, part("/spec/metrics"))
-        && is_part_of(part("/metadata/labels"), &live.labels)
-        && is_part_of(part("/metadata/annotations"), &live.annotations)
-        && surplus_patch(desired, live).is_none()
-}
-
-/// True if nothing but `minReplicas` and `maxReplicas` is to be changed: our own change, not a repair.
-#[must_use]
-pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
-    let mut moved = live.clone();
-    for bound in ["minReplicas", "maxReplicas"] {
-        let wanted = desired
-            .pointer(&format!("/spec/{bound}"))
-            .cloned()
-            .unwrap_or_default();
-        if let Some(spec) = moved.spec.as_object_mut() {
-            spec.insert(bound.to_owned(), wanted);
-        }
-    }
-    is_as_written(desired, &moved)
+    is_part_of(&desired["spec"], &live.spec)
+        && is_part_of(metrics, &desired["spec"]["metrics"])
+        && is_part_of(&desired["metadata"]["labels"], &live.labels)
+        && is_part_of(&desired["metadata"]["annotations"], &live.annotations)
 }
 
 /// True if a live HPA is as we left it: then a difference from what is wanted is our own change, not a repair.
 ///
 /// An HPA of an earlier version comes from a late watch event and shows the HPA before our write. The server counts no
 /// generations of HPAs.
-#[must_use]
 pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
     // The API calls versions opaque, but those of kube-apiserver are numbers that grow. Others are never older.
-    let version = |hpa: &HpaView| hpa.resource_version.parse::<u64>().ok();
-    let is_older = version(live)
-        .zip(version(left))
-        .is_some_and(|(live, left)| live < left);
+    let [live_version, left_version] = [live, left].map(|it| it.resource_version.parse::<u64>());
+    let is_older = matches!((live_version, left_version), (Ok(live), Ok(left)) if live < left);
     let is_same = left.spec == live.spec
         && is_part_of(&left.labels, &live.labels)
         && is_part_of(&left.annotations, &live.annotations);
@@ -583,8 +591,8 @@ pub(crate) mod tests {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             let field = field.replace("~1", "/");
             live.pointer_mut(parent).unwrap()[&field] = value.clone();
-            let found = is_as_written(&desired, &stored(&live));
-            assert_eq!(found, as_written, "{pointer} = {value}");
+            let write = ChildWrite::of(&desired, Some(&stored(&live)));
+            assert_eq!(write.is_none(), as_written, "{pointer} = {value}");
         }
     }
 
@@ -659,7 +667,8 @@ pub(crate) mod tests {
             let child = ChildSpec::of(&ehpa.spec).with_published(&workload, &published);
             let manifest = manifest(&Owner::effective(&ehpa), &child, bounds(1));
             assert_eq!(manifest["spec"]["metrics"], Value::Array(metrics), "{spec}");
-            assert!(is_as_written(&manifest, &stored(&manifest)), "{spec}");
+            let write = ChildWrite::of(&manifest, Some(&stored(&manifest)));
+            assert!(write.is_none(), "{spec}");
         }
     }
 

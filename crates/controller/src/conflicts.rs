@@ -28,8 +28,8 @@ pub fn among(all: &[Autoscaler]) -> HashMap<String, TargetConflicts> {
         let key = (autoscaler.namespace(), group, &target.kind, &target.name);
         by_target.entry(key).or_default().push(autoscaler);
     }
-    let contested = by_target.into_values().filter(|same| same.len() > 1);
-    contested.flat_map(ranked).collect()
+    by_target.retain(|_, same| same.len() > 1);
+    by_target.into_values().flat_map(ranked).collect()
 }
 
 /// Every autoscaler with its conflicts; the oldest comes first, of equally old ones the first by name.
@@ -37,15 +37,16 @@ fn ranked(mut same: Vec<&Autoscaler>) -> Vec<(String, TargetConflicts)> {
     same.sort_by_key(|autoscaler| (autoscaler.created(), autoscaler.name()));
     let uids: Vec<&str> = same.iter().map(|autoscaler| autoscaler.uid()).collect();
     let oldest = same.first().map(|autoscaler| autoscaler.name().to_owned());
-    let conflicts = uids.iter().enumerate().map(|(rank, uid)| {
+    let mut all = Vec::new();
+    for (rank, uid) in uids.iter().enumerate() {
         let others = uids.iter().filter(|other| *other != uid);
         let conflicts = TargetConflicts {
             older: oldest.clone().filter(|_| rank > 0),
             uids: others.map(|&other| other.to_owned()).collect(),
         };
-        ((*uid).to_owned(), conflicts)
-    });
-    conflicts.collect()
+        all.push(((*uid).to_owned(), conflicts));
+    }
+    all
 }
 
 #[cfg(test)]

@@ -194,10 +194,10 @@ impl Part {
     /// adopted one is foreign again.
     fn may_adopt(&self, observation: &TargetObservation) -> bool {
         let hpas = &observation.hpas;
-        let is_free = |hpa: &Arc<HpaView>| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa);
         self.workload.has_child()
             && self.autoscaler.wants_adoption()
-            && hpas.foreign.as_ref().is_none_or(is_free)
+            && (hpas.foreign.as_ref())
+                .is_none_or(|hpa| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa))
     }
 }
 

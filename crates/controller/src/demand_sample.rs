@@ -73,37 +73,36 @@ pub fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
     let (pods, at) = (&observation.pods, decided.decision.at);
     let censored = is_at_its_limits(&decided.decision, pods);
     let template = decided.observation.scale.template.as_deref();
-    let metrics = decided.part.workload.metrics.iter();
+    let metrics = &decided.part.workload.metrics;
     let mut seen = HashSet::new();
-    let samples = metrics
-        .zip(&observation.readings)
-        .filter_map(|(metric, reading)| {
-            let name = metric.identifier();
+    let mut samples = Vec::new();
+    for (metric, reading) in metrics.iter().zip(&observation.readings) {
+        let name = metric.identifier();
+        // A series is identified by its metric, so only the first of two equal metrics counts.
+        if seen.insert(name.clone()) {
             let measured = reading.as_ref().ok();
-            // A series is identified by its metric, so only the first of two equal metrics counts.
-            seen.insert(name.clone()).then(|| {
-                let sample = DemandSample {
-                    demand: measured.and_then(|found| demand::total(metric, found, pods, at)),
-                    of_a_minute: measured.is_some_and(is_of_a_minute),
-                    censored,
-                    surplus: decided.decision.surplus && metric.is_of_pods(),
-                    not_divided: is_not_divided(&decided.decision, &name),
-                    // For a metric that is forecast, the reading of the forecast has this error.
-                    per_replica: demand::target(metric, pods, template).ok(),
-                };
-                (name, sample)
-            })
-        });
-    samples.collect()
+            let sample = DemandSample {
+                demand: measured.and_then(|found| demand::total(metric, found, pods, at)),
+                of_a_minute: measured.is_some_and(is_of_a_minute),
+                censored,
+                surplus: decided.decision.surplus && metric.is_of_pods(),
+                not_divided: is_not_divided(&decided.decision, &name),
+                // For a metric that is forecast, the reading of the forecast has this error.
+                per_replica: demand::target(metric, pods, template).ok(),
+            };
+            samples.push((name, sample));
+        }
+    }
+    samples
 }
 
 /// True if the decision refused a forecast of the metric because its total does not divide among pods.
 fn is_not_divided(decision: &Decision, metric: &str) -> bool {
-    let mut refused = decision
-        .proposals
-        .iter()
-        .filter(|proposal| proposal.reason == Reason::NotDivided);
-    refused.any(|proposal| proposal.source == Source::Forecast && proposal.name == metric)
+    decision.proposals.iter().any(|proposal| {
+        proposal.reason == Reason::NotDivided
+            && proposal.source == Source::Forecast
+            && proposal.name == metric
+    })
 }
 
 /// True if a reading was measured over about a minute or less. Other metrics APIs than `metrics.k8s.io` need not say:
@@ -117,6 +116,8 @@ fn is_of_a_minute(measured: &Measured) -> bool {
 
 /// True if more was asked for than `maxReplicas` gives, or pods that were asked for do not run yet.
 fn is_at_its_limits(decision: &Decision, pods: &[Arc<Pod>]) -> bool {
-    let pending = |pod: &Arc<Pod>| pod.phase == Phase::Pending && !pod.deleting;
-    decision.limit == Some(Limit::TooManyReplicas) || pods.iter().any(pending)
+    decision.limit == Some(Limit::TooManyReplicas)
+        || pods
+            .iter()
+            .any(|pod| pod.phase == Phase::Pending && !pod.deleting)
 }

@@ -1,19 +1,17 @@
 //! `EffectiveHorizontalPodAutoscaler`: one part, in the cluster of the object itself.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc};
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus};
 use foretide_domain::{
     Replicas,
     autoscale::action::{Action, HoldReason},
-    cron::Zone,
     workload::Workload,
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    Setup, Shared,
     apply::{Applied, Writer},
     decide::{DecideContext, Decided},
     findings::Findings,
@@ -22,37 +20,49 @@ use super::{
     orphans::{self, Orphans},
     part::{Part, Permission},
     report::{self, Extras, Report, ReportState, Reporter},
+    run::Controller,
+    setup::{Setup, Shared},
 };
 use foretide_api::ports::{Cluster, ClusterError, ListedAutoscalers};
 use foretide_api::{
     autoscaler::Autoscaler,
     ownership::{Owner, OwnerKind},
-    validation::{self, Invalid, TargetRules},
+    validation::{self, Invalid},
 };
-use foretide_base::clock::Monotonic;
+use foretide_base::clock::{Clock, Monotonic};
 
 /// The autoscalers of one cluster.
 #[derive(Debug)]
 pub struct Effective<C> {
     cluster: Arc<C>,
-    local_zone: Zone,
-    read_deadline: Duration,
-    targets: Arc<TargetRules>,
+    setup: Setup,
     shared: Shared,
     orphans: Arc<Orphans<C>>,
+}
+
+/// The controller of `EffectiveHorizontalPodAutoscaler`s.
+pub type EffectiveController<C> = Controller<C, Effective<C>>;
+
+// === impl EffectiveController ===
+
+impl<C: Cluster> EffectiveController<C> {
+    /// A controller without state.
+    #[must_use]
+    pub fn new(cluster: Arc<C>, clock: Clock, setup: Setup, shared: Shared) -> Self {
+        let kind = Effective::new(Arc::clone(&cluster), &setup, shared.clone());
+        Self::of_kind(cluster, kind, clock, setup, shared)
+    }
 }
 
 // === impl Effective ===
 
 impl<C> Effective<C> {
-    pub fn new(cluster: Arc<C>, setup: &Setup, shared: Shared) -> Self {
+    fn new(cluster: Arc<C>, setup: &Setup, shared: Shared) -> Self {
         let telemetry = Arc::clone(&shared.telemetry);
         Self {
             orphans: Arc::new(Orphans::new(Arc::clone(&cluster), telemetry)),
             cluster,
-            local_zone: setup.local_zone.clone(),
-            read_deadline: setup.read_deadline,
-            targets: Arc::clone(&setup.targets),
+            setup: setup.clone(),
             shared,
         }
     }
@@ -103,9 +113,10 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid> {
-        self.targets
+        self.setup
+            .targets
             .check(&object.metadata, &object.spec.scale_target_ref)?;
-        validation::workload(object, &self.local_zone)
+        validation::workload(object, &self.setup.local_zone)
     }
 
     fn owner(&self, object: &Self::Object, _: &Self::Spec) -> Owner {
@@ -131,7 +142,8 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     fn round(&self, now: Timestamp) -> Self::Round {
-        ClusterReads::new(Arc::clone(&self.cluster), now, self.read_deadline)
+        let cluster = Arc::clone(&self.cluster);
+        ClusterReads::new(cluster, now, self.setup.read_deadline)
     }
 
     async fn observe(
@@ -145,14 +157,13 @@ impl<C: Cluster> Kind for Effective<C> {
         let observed = read.map_err(|error| unreadable(&error))?;
         // After the reads, which may take seconds.
         let target = &part.workload.target;
-        let stale = self.cluster.stale(target);
-        let own = || {
-            let namespace = item.autoscaler.namespace();
-            self.cluster.stale_autoscalers(Self::KIND, Some(namespace))
-        };
-        stale.or_else(own).map_or(Ok(observed), |stale| {
-            Err(report::unusable_copies(&stale, ["Ready", "AbleToScale"]))
-        })
+        let namespace = Some(item.autoscaler.namespace());
+        let stale = (self.cluster.stale(target))
+            .or_else(|| self.cluster.stale_autoscalers(Self::KIND, namespace));
+        match stale {
+            None => Ok(observed),
+            Some(stale) => Err(report::unusable_copies(&stale, ["Ready", "AbleToScale"])),
+        }
     }
 
     fn decide(
@@ -168,13 +179,13 @@ impl<C: Cluster> Kind for Effective<C> {
         };
         if observation.scale.scale.spec == Replicas::ZERO {
             // Also if a server went on from a backup: what this process knows is then of another past.
-            let status = item.autoscaler.status();
-            let is_own = status.is_some_and(EffectiveHorizontalPodAutoscalerStatus::has_own_zero);
+            let is_own = (item.autoscaler.status())
+                .is_some_and(EffectiveHorizontalPodAutoscalerStatus::has_own_zero);
             state.target.history.log.scaled_to_zero |= is_own;
         }
         let mut decided = context.decide(&mut state.target, part, observation, None);
         // A controller that ends after the write of the scale leaves a status that says whose zero it is.
-        if decided.decision.action.scales_to_zero() && !state.report.has_stored_zero() {
+        if decided.decision.action.scales_to_zero() && !state.report.written.has_zero() {
             let reason = HoldReason::ZeroNotStored;
             decided.decision.action = Action::Hold { reason };
         }
@@ -244,6 +255,6 @@ fn existing(
 
 /// The trouble that the scale of the target could not be read, so that nothing is decided.
 fn unreadable(error: &ClusterError) -> Vec<report::Trouble> {
-    let trouble = |kind| (kind, "FailedGetScale", error.to_string());
-    vec![trouble("Ready"), trouble("AbleToScale")]
+    let conditions = ["Ready", "AbleToScale"];
+    report::troubles(conditions, "FailedGetScale", &error.to_string())
 }

@@ -4,7 +4,7 @@
 
 use foretide_domain::lead_time::LeadTimes;
 
-use super::{Shared, decide::Decided, demand_sample::DemandReport};
+use super::{decide::Decided, demand_sample::DemandReport, setup::Shared};
 use crate::forecaster::shares::FleetMember;
 
 /// Findings of the decision about one object, for others.

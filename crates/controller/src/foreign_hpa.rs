@@ -5,7 +5,6 @@
 //! triggers, so KEDA's own API is read for a pause only (`KedaPause`).
 
 use foretide_domain::{api_group, hpa::MetricSpec};
-use serde_json::Value;
 
 use super::{observe::TargetObservation, part::Part};
 use foretide_api::ports::HpaView;
@@ -41,8 +40,8 @@ impl Part {
         let is_readable = self.owner.kind == OwnerKind::Effective && self.conflicts.older.is_none();
         let scaled_object = scaled_object(hpa).filter(|_| is_readable)?;
         let ours = self.keda_metrics();
-        let mut names = metric_names(hpa, "external");
-        let metric = names.find(|name| ours.iter().any(|ours| is_of_keda_trigger(name, ours)))?;
+        let metric = metric_names(hpa, "external")
+            .find(|name| ours.iter().any(|ours| is_of_keda_trigger(name, ours)))?;
         Some(KedaTrigger {
             scaled_object,
             metric,
@@ -52,24 +51,27 @@ impl Part {
     /// The names of the metrics that triggers for this autoscaler have.
     fn keda_metrics(&self) -> Vec<String> {
         let name = self.autoscaler.name();
-        let of = |source, metric: Option<&str>| keda_metric_name(source, name, metric);
-        let identifiers = self.workload.metrics.iter().map(MetricSpec::identifier);
-        // A trigger may name a metric in either spelling.
-        let spellings = identifiers.flat_map(|metric| [label_value(&metric), metric]);
-        let mut names: Vec<_> = spellings
-            .map(|metric| of(KedaSource::Forecast, Some(&metric)))
-            .collect();
-        names.extend([KedaSource::Floor, KedaSource::Cron].map(|source| of(source, None)));
+        let mut names: Vec<_> = [KedaSource::Floor, KedaSource::Cron]
+            .map(|source| keda_metric_name(source, name, None))
+            .into();
+        for metric in self.workload.metrics.iter().map(MetricSpec::identifier) {
+            // A trigger may name a metric in either spelling.
+            names.extend(
+                [label_value(&metric), metric]
+                    .map(|metric| keda_metric_name(KedaSource::Forecast, name, Some(&metric))),
+            );
+        }
         names
     }
 }
 
 /// Name of the `ScaledObject` that an HPA was made from, if it was.
 pub fn scaled_object(hpa: &HpaView) -> Option<&str> {
-    let controller = hpa.controller.as_ref()?;
-    let is_keda =
-        api_group(&controller.api_version) == KEDA_GROUP && controller.kind == SCALED_OBJECT;
-    is_keda.then_some(&*controller.name)
+    let controller = hpa
+        .controller
+        .as_ref()
+        .filter(|it| it.kind == SCALED_OBJECT)?;
+    (api_group(&controller.api_version) == KEDA_GROUP).then_some(&*controller.name)
 }
 
 /// The trigger to add to a `ScaledObject`, so that it keeps the target at the floor of this autoscaler. It lacks the
@@ -83,21 +85,19 @@ pub fn trigger_to_add(autoscaler: &str) -> String {
 
 /// True if an HPA has one of the metrics that the metric adapter serves.
 pub fn reads_published_metrics(hpa: &HpaView) -> bool {
-    let is_ours = |name: &str| [PREDICTION_METRIC, CRON_METRIC].contains(&name);
-    metric_names(hpa, "external").any(is_ours)
+    metric_names(hpa, "external").any(|name| [PREDICTION_METRIC, CRON_METRIC].contains(&name))
         || metric_names(hpa, "pods").any(|name| name == POD_CPU_METRIC)
 }
 
 /// The names of an HPA's metrics of one type.
 fn metric_names<'a>(hpa: &'a HpaView, block: &'a str) -> impl Iterator<Item = &'a str> {
-    let listed = hpa.spec.get("metrics").and_then(Value::as_array);
-    let metrics = listed.into_iter().flatten();
+    let metrics = hpa.spec["metrics"].as_array().into_iter().flatten();
     metrics.filter_map(move |metric| metric.get(block)?.pointer("/metric/name")?.as_str())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::child_hpa::tests::{child, stored};

@@ -86,8 +86,8 @@ impl ForeignWrites {
 
     /// True if we may write: at most once per minute while another writer does.
     pub fn may_write(&self, now: Timestamp) -> bool {
-        let waits = |at: Timestamp| now.duration_since(at) < WRITE_PERIOD;
-        !(self.is_conflict() && self.written.is_some_and(waits))
+        !self.is_conflict()
+            || (self.written).is_none_or(|at| now.duration_since(at) >= WRITE_PERIOD)
     }
 
     /// The message to report, if another writer keeps changing the count.

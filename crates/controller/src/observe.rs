@@ -55,6 +55,7 @@ type Usage = Result<Arc<NamespaceUsage>, Unavailable>;
 type UsageRead = Shared<BoxFuture<'static, Usage>>;
 
 /// The reads that the workloads of one cluster share which are due together.
+#[derive(Debug)]
 pub struct ClusterReads<C> {
     cluster: Arc<C>,
     /// The time of the reads.
@@ -114,11 +115,9 @@ impl<C: Workloads> ClusterReads<C> {
                 usage: self.usage_for(workload).await,
             };
             let metrics = workload.metrics.iter();
-            let reads = metrics.map(|metric| within(self.timeout, reader.read(metric)));
-            join_all(reads).await
+            join_all(metrics.map(|metric| within(self.timeout, reader.read(metric)))).await
         } else {
-            let missing = || Err(no_selector(&workload.target));
-            workload.metrics.iter().map(|_| missing()).collect()
+            vec![Err(no_selector(&workload.target)); workload.metrics.len()]
         };
         let series = ForecastSeries {
             forecasts,
@@ -145,36 +144,36 @@ impl<C: Workloads> ClusterReads<C> {
 
     /// Usage in the namespace of a workload, if one of its metrics needs it.
     async fn usage_for(&self, workload: &Workload) -> Option<Usage> {
-        let is_needed = workload.metrics.iter().any(reads_usage);
-        if !is_needed {
+        if !workload.metrics.iter().any(reads_usage) {
             return None;
         }
         Some(self.usage(&workload.target.namespace).await)
     }
 
     async fn usage(&self, namespace: &str) -> Usage {
-        let read = {
-            let mut reads = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
-            let read = reads
-                .entry(namespace.to_owned())
-                .or_insert_with(|| self.read_usage(namespace.to_owned()));
-            read.clone()
-        };
+        let read = self
+            .usage
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(namespace.to_owned())
+            .or_insert_with(|| self.read_usage(namespace.to_owned()))
+            .clone();
         // Without the lock, which is not to be held while something is read.
         read.await
     }
 
     fn read_usage(&self, namespace: String) -> UsageRead {
         let (cluster, timeout) = (Arc::clone(&self.cluster), self.timeout);
-        let read = async move {
+        async move {
             let mut usage = within(timeout, cluster.usage(&namespace)).await?;
             // Sorted once, so that each workload finds its pods by binary search.
             usage
                 .pods
                 .sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
             Ok(Arc::new(usage))
-        };
-        read.boxed().shared()
+        }
+        .boxed()
+        .shared()
     }
 
     /// The HPAs of a namespace, as they were when it was first asked for.
@@ -214,9 +213,11 @@ pub async fn within<T>(
     timeout: Duration,
     read: impl Future<Output = Result<T, Unavailable>>,
 ) -> Result<T, Unavailable> {
-    let late = || Unavailable::new(Cause::NotRead, format!("no answer within {timeout:?}"));
-    let read = tokio::time::timeout(timeout, read).await;
-    read.unwrap_or_else(|_elapsed| Err(late()))
+    let Ok(reading) = tokio::time::timeout(timeout, read).await else {
+        let message = format!("no answer within {timeout:?}");
+        return Err(Unavailable::new(Cause::NotRead, message));
+    };
+    reading
 }
 
 /// Reads a metric that needs no pods: of an object, or from outside the cluster.
@@ -243,9 +244,8 @@ fn has_selector(scale: &ScaleView) -> bool {
 /// listed ones would be a scale-down for as long as a watch of pods is silent. Pods that have ended or are being
 /// deleted are in no status of a `ReplicaSet`.
 fn undelivered(scale: &ScaleView, pods: &[Arc<Pod>]) -> Replicas {
-    let counts = |pod: &&Arc<Pod>| !pod.has_ended() && !pod.deleting;
-    let listed = pods.iter().filter(counts).count();
-    let listed = u32::try_from(listed).unwrap_or(u32::MAX);
+    let listed = pods.iter().filter(|pod| !pod.has_ended() && !pod.deleting);
+    let listed = u32::try_from(listed.count()).unwrap_or(u32::MAX);
     scale.expected_pods.saturating_sub(Replicas::new(listed))
 }
 
@@ -315,15 +315,17 @@ impl<C: Workloads> MetricReader<'_, C> {
 
     /// The usage of the workload's own pods, out of its namespace's list.
     fn usage(&self) -> Reading {
-        let not_asked = || Unavailable::new(Cause::NotRead, "pod usage was not read in this sync");
-        let read = self.usage.as_ref().ok_or_else(not_asked)?;
+        let Some(read) = &self.usage else {
+            let message = "pod usage was not read in this sync";
+            return Err(Unavailable::new(Cause::NotRead, message));
+        };
         let of_namespace = read.as_ref().map_err(Clone::clone)?;
         let known = &of_namespace.pods;
-        let usage_of = |pod: &Arc<Pod>| {
+        let mut own = Vec::new();
+        for pod in self.pods {
             let found = known.binary_search_by(|usage| (*usage.pod).cmp(&*pod.name));
-            found.ok().and_then(|i| known.get(i).cloned())
-        };
-        let own: Vec<_> = self.pods.iter().filter_map(usage_of).collect();
+            own.extend(found.ok().and_then(|i| known.get(i).cloned()));
+        }
         match self.youngest_stale(&of_namespace.stale) {
             Some(age) if own.is_empty() => Err(Unavailable::stale("pod usage", age)),
             // A pod whose sample is too old is missing.
@@ -333,12 +335,14 @@ impl<C: Workloads> MetricReader<'_, C> {
 
     /// The age of the newest of the samples of the workload's own pods that are too old.
     fn youngest_stale(&self, stale: &[StaleSample]) -> Option<SignedDuration> {
-        let is_own = |sample: &&StaleSample| {
+        let own = stale.iter().filter_map(|sample| {
             // The cluster returns pods sorted by name.
-            let found = self.pods.binary_search_by(|pod| pod.name.cmp(&sample.pod));
-            found.is_ok()
-        };
-        stale.iter().filter(is_own).map(|sample| sample.age).min()
+            self.pods
+                .binary_search_by(|pod| pod.name.cmp(&sample.pod))
+                .ok()?;
+            Some(sample.age)
+        });
+        own.min()
     }
 
     fn query<'q>(&'q self, metric: &'q str, selector: Option<&'q str>) -> MetricQuery<'q> {
@@ -375,41 +379,31 @@ impl ForecastSeries<'_> {
             return Vec::new();
         };
         let mut seen = HashSet::new();
-        let mut read = |metric: &MetricSpec| {
+        let mut readings = Vec::new();
+        for metric in &self.workload.metrics {
             let key = SeriesKey {
                 uid: self.uid.to_owned(),
                 metric: metric.identifier(),
             };
+            let target = demand::target(metric, pods, scale.template.as_deref());
             // A series is identified by its metric, so a repeated metric would get the forecast of the first one.
-            if !seen.insert(key.metric.clone()) {
-                return Err(repeated(&key.metric));
-            }
-            let target = demand::target(metric, pods, scale.template.as_deref())
-                .map_err(|error| no_target(&error))?;
-            self.forecasts
-                .predicted(&key, now, prediction.window, target)
-        };
-        let metrics = self.workload.metrics.iter();
-        let readings = metrics.map(|metric| {
-            let (outcome, grounds) = match read(metric) {
+            let read = match target {
+                _ if !seen.insert(key.metric.clone()) => Err(repeated(&key.metric)),
+                Err(error) => Err(no_target(&error)),
+                Ok(target) => (self.forecasts).predicted(&key, now, prediction.window, target),
+            };
+            let (outcome, details) = match read {
                 Ok((predicted, grounds)) => (Ok(predicted), Some(grounds)),
                 Err(refused) => (Err(refused), None),
             };
-            ForecastReading {
-                name: metric.identifier(),
-                details: grounds,
+            readings.push(ForecastReading {
+                query: self.forecasts.query(&key),
+                name: key.metric,
+                details,
                 outcome,
-                query: self.query_of(metric),
-            }
-        });
-        readings.collect()
-    }
-
-    fn query_of(&self, metric: &MetricSpec) -> Option<Arc<str>> {
-        self.forecasts.query(&SeriesKey {
-            uid: self.uid.to_owned(),
-            metric: metric.identifier(),
-        })
+            });
+        }
+        readings
     }
 }
 

@@ -5,12 +5,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use foretide_domain::{ScaleTarget, api_group};
-use serde_json::Value;
-
 use super::child_hpa::{MANAGER, adopted_by, created_for, is_unclaimed};
 use foretide_api::ownership::{HUB, MANAGED_BY, Owner, OwnerKind};
 use foretide_api::ports::HpaView;
+use foretide_domain::{ScaleTarget, api_group};
 
 /// The HPAs of a namespace, by what relates them to an autoscaler; equal ones in the order of their names.
 #[derive(Debug, Default)]
@@ -50,29 +48,26 @@ pub struct RelatedHpas {
 
 impl NamespaceHpas {
     /// Indexes the HPAs of one namespace, which come in the order of their names.
-    #[must_use]
     pub fn of(hpas: Vec<Arc<HpaView>>) -> Self {
         let mut indexed = Self::default();
         for hpa in hpas {
-            let place = |index: &mut HashMap<String, Vec<_>>, uid: Option<&str>| {
+            for (index, uid) in [
+                (&mut indexed.created, created_for(&hpa)),
+                (&mut indexed.adopted, adopted_by(&hpa)),
+            ] {
                 if let Some(uid) = uid {
-                    index
-                        .entry(uid.to_owned())
-                        .or_default()
-                        .push(Arc::clone(&hpa));
+                    let hpa = Arc::clone(&hpa);
+                    index.entry(uid.to_owned()).or_default().push(hpa);
                 }
-            };
-            place(&mut indexed.created, created_for(&hpa));
-            place(&mut indexed.adopted, adopted_by(&hpa));
-            let of_target = indexed.scaling.entry(TargetKey::of(&hpa.target));
-            of_target.or_default().push(Arc::clone(&hpa));
+            }
+            let (target, same) = (TargetKey::of(&hpa.target), Arc::clone(&hpa));
+            indexed.scaling.entry(target).or_default().push(same);
             indexed.named.insert(hpa.name.clone(), hpa);
         }
         indexed
     }
 
     /// True if the fleet with this UID created or adopted one of the HPAs.
-    #[must_use]
     pub fn has_of_fleet(&self, uid: &str) -> bool {
         self.created.contains_key(uid) || self.adopted.contains_key(uid)
     }
@@ -97,7 +92,6 @@ impl RelatedHpas {
     ///
     /// Children of `conflicting`, UIDs of other autoscalers of ours on the same target, are left out: which of those
     /// acts is decided in `conflicts`. `known` is the UID of the child that we wrote last, if that is known.
-    #[must_use]
     pub fn of(
         owner: &Owner,
         target: &ScaleTarget,
@@ -107,51 +101,50 @@ impl RelatedHpas {
     ) -> Self {
         let uid = &*owner.uid;
         let name = owner.child_name();
-        let is_of_other = |hpa: &HpaView| {
-            let owner_uid = created_for(hpa);
-            owner_uid.is_some_and(|owner_uid| conflicting.iter().any(|other| other == owner_uid))
-        };
-        // A label can be copied to another HPA, the UID and the name of the child cannot. `false` is less than `true`.
-        let rank = |hpa: &&Arc<HpaView>| (known != Some(&*hpa.uid), hpa.name != name);
-        let labeled = hpas.created.get(uid).into_iter().flatten();
-        let genuine = labeled.min_by_key(rank);
         let named = hpas.named.get(&name);
-        let stripped = || named.filter(|hpa| is_stripped(owner, hpa, known));
-        let created = genuine.or_else(stripped).cloned();
-        let adopted = hpas.adopted.get(uid).and_then(|hpas| hpas.first()).cloned();
-        let is_ours = |hpa: &HpaView| {
-            [&created, &adopted]
-                .into_iter()
-                .flatten()
-                .any(|mine| mine.uid == hpa.uid)
+        let labeled = hpas.created.get(uid).into_iter().flatten();
+        let created = labeled
+            // A label can be copied to another HPA, the UID and the name of the child cannot. `false` is less than
+            // `true`.
+            .min_by_key(|hpa| (known != Some(&*hpa.uid), hpa.name != name))
+            .or_else(|| named.filter(|hpa| is_stripped(owner, hpa, known)));
+        let ours = Self {
+            created: created.cloned(),
+            adopted: hpas.adopted.get(uid).and_then(|hpas| hpas.first()).cloned(),
+            ..Self::default()
         };
-        let of_target = hpas.scaling.get(&TargetKey::of(target));
-        let mut same_target = of_target.into_iter().flatten();
+        let same_target = hpas.scaling.get(&TargetKey::of(target));
+        let foreign = same_target.into_iter().flatten().find(|hpa| {
+            let creator = created_for(hpa);
+            !ours.has_own(hpa)
+                && conflicting
+                    .iter()
+                    .all(|other| creator != Some(other.as_str()))
+        });
         Self {
-            foreign: same_target
-                .find(|hpa| !is_ours(hpa) && !is_of_other(hpa))
-                .cloned(),
-            name_collision: named.filter(|hpa| !is_ours(hpa)).cloned(),
-            created,
-            adopted,
+            foreign: foreign.cloned(),
+            name_collision: named.filter(|hpa| !ours.has_own(hpa)).cloned(),
+            ..ours
         }
+    }
+
+    /// True if we created or adopted an HPA.
+    fn has_own(&self, hpa: &HpaView) -> bool {
+        self.created.iter().any(|own| own.uid == hpa.uid)
+            || self.adopted.iter().any(|own| own.uid == hpa.uid)
     }
 
     /// Returns true if one of them says that it scaled to zero by itself, so that it would scale up again (Kubernetes
     /// 1.37 and newer).
-    #[must_use]
     pub fn any_scaled_to_zero(&self) -> bool {
-        let says = |hpa: &Arc<HpaView>| {
-            let conditions = hpa.status.get("conditions").and_then(Value::as_array);
-            let mut conditions = conditions.into_iter().flatten();
-            conditions.any(|one| one["type"] == "ScaledToZero" && one["status"] == "True")
-        };
         let all = [&self.created, &self.adopted, &self.foreign];
-        all.into_iter().flatten().any(says)
+        all.into_iter()
+            .flatten()
+            .flat_map(|hpa| hpa.status["conditions"].as_array().into_iter().flatten())
+            .any(|one| one["type"] == "ScaledToZero" && one["status"] == "True")
     }
 
     /// The HPA that acts for us.
-    #[must_use]
     pub fn acting(&self) -> Option<&Arc<HpaView>> {
         self.adopted.as_ref().or(self.created.as_ref())
     }
@@ -161,10 +154,9 @@ impl RelatedHpas {
 /// the child's name, and either it is the HPA that we left (`known`) or its other labels say that this hub made it.
 // In doubt it is not ours: an HPA of another owner must never be written.
 fn is_stripped(owner: &Owner, hpa: &HpaView, known: Option<&str>) -> bool {
-    let label = |key: &str| hpa.labels.get(key).and_then(Value::as_str);
-    let hub = owner.marks.get(HUB).map(String::as_str);
-    let is_of_this_hub = hub.is_some() && label(HUB) == hub;
-    let is_marked = is_of_this_hub && label(MANAGER) == Some(MANAGED_BY);
+    let hub = owner.marks.get(HUB);
+    let is_of_this_hub = hub.is_some_and(|hub| hpa.labels[HUB] == **hub);
+    let is_marked = is_of_this_hub && hpa.labels[MANAGER] == MANAGED_BY;
     owner.kind == OwnerKind::Federated
         && is_unclaimed(hpa)
         && hpa.name == owner.child_name()

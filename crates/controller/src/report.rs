@@ -11,16 +11,14 @@ mod changes;
 mod conditions;
 mod events;
 mod fingerprint;
+mod parts;
 mod queue;
 mod record;
-mod status;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
 use foretide_domain::{Replicas, autoscale::Decision, proposal::Source};
-use foretide_federate::Ledger;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -31,7 +29,7 @@ use self::{
     changes::ReplicaChanges,
     events::Warning,
     fingerprint::StatusFingerprint,
-    record::PageInput,
+    parts::Parts,
     written::{NewStatus, WrittenStatus},
 };
 pub use self::{queue::Reports, written::LedgerIntent};
@@ -39,8 +37,8 @@ use super::{apply::Applied, decide::Decided, target::TargetState};
 use crate::forecaster::forecasts::Forecasts;
 use foretide_api::ports::{ClusterError, EventNote, UnusableCopies};
 use foretide_api::{
-    autoscaler::{Autoscaler, FleetStatus, Status},
-    status::{condition, is_unhealthy, ledger_status},
+    autoscaler::{Autoscaler, FleetStatus},
+    status::condition,
     validation::Invalid,
 };
 use foretide_base::{
@@ -82,7 +80,7 @@ pub struct ReportState {
     /// The metrics whose forecasts have metric series.
     pub forecast: BTreeSet<String>,
     /// The status that was written last.
-    written: WrittenStatus,
+    pub written: WrittenStatus,
     /// The last changes of the number of replicas.
     changes: ReplicaChanges,
     /// The reasons of the last warnings by condition, while what they warned of lasts.
@@ -126,8 +124,18 @@ pub type Trouble = (&'static str, &'static str, String);
 
 /// The trouble that nothing is decided by these copies, in these conditions.
 pub fn unusable_copies(copies: &UnusableCopies, conditions: [&'static str; 2]) -> Vec<Trouble> {
-    let trouble = |kind| (kind, copies.reason(), copies.to_string());
-    conditions.map(trouble).into()
+    troubles(conditions, copies.reason(), &copies.to_string())
+}
+
+/// The same trouble in two conditions.
+pub fn troubles(
+    conditions: [&'static str; 2],
+    reason: &'static str,
+    message: &str,
+) -> Vec<Trouble> {
+    conditions
+        .map(|kind| (kind, reason, message.to_owned()))
+        .into()
 }
 
 // === impl ReportState ===
@@ -148,114 +156,53 @@ impl ReportState {
             bucket: EventBucket::default(),
         }
     }
-
-    /// The ledger of a fleet that is to be stored before members are written by it; none if its status has it already.
-    pub fn intent(&self, ledger: &Ledger) -> Option<LedgerIntent> {
-        self.written.intent(ledger_status(ledger))
-    }
-
-    /// The ledger of a fleet that was stored last.
-    pub fn ledger(&self) -> Option<String> {
-        self.written.ledger()
-    }
-
-    /// Returns true if the status that was written last says that zero replicas are the work of an autoscaler.
-    pub fn has_stored_zero(&self) -> bool {
-        self.written.has_zero()
-    }
-
-    /// The warning about a condition, unless the last one had the same reason. A problem that returns is worth another
-    /// event.
-    fn first_of(&mut self, warning: Warning) -> Option<EventNote> {
-        if warning.is_over {
-            self.warned.remove(warning.condition);
-        }
-        let event = warning.event?;
-        let reason = event.reason.to_owned();
-        let before = self.warned.insert(warning.condition, reason);
-        (before.as_deref() != Some(event.reason)).then_some(event)
-    }
 }
 
 // === impl Reporter ===
 
 impl Reporter<'_> {
     /// The report of one autoscaler after its decision was carried out, or not.
-    pub fn applied(&self, input: ReportInput<'_>, applied: &Applied, extras: Extras) -> Report {
-        let ReportInput {
-            state,
-            target,
-            invalid,
-            start_up,
-        } = input;
-        let autoscaler = &applied.decided.part.autoscaler;
-        let decision = &applied.decided.decision;
-        let stored = autoscaler.stored_status();
-        state.written.compare(&stored, self.now);
-        self.telemetry
-            .decided(&state.labels, counts(&applied.decided));
-        self.publish_forecasts(state, decision);
+    pub fn applied(&self, mut input: ReportInput<'_>, applied: &Applied, extras: Extras) -> Report {
+        let decided = &applied.decided;
         log(applied, extras.change.as_deref());
-        let mut events = extras.events;
-        events.extend(events::events(applied));
-        events.extend(state.changes.follow(applied, extras.is_recounted, self.now));
-        let warnings = events::warnings(applied, invalid, &extras.conditions);
-        events.extend(warnings.filter_map(|warning| state.first_of(warning)));
-        self.limit(&mut state.bucket, &mut events);
-        let mut conditions = conditions::of(applied, invalid);
-        conditions.retain(|own| extras.conditions.iter().all(|more| more.type_ != own.type_));
-        conditions.extend(extras.conditions);
-        let conditions = conditions::since(conditions, autoscaler, self.now);
-        self.publish_conditions(&state.labels, &conditions);
-        let status = Status {
-            common: EffectiveHorizontalPodAutoscalerStatus {
-                changes: state.changes.status(),
-                ..status::status(target, applied, conditions)
-            },
-            fleet: extras.status,
-        };
-        let input = PageInput {
-            forecasts: self.forecasts,
-            now: self.now,
-            start_up,
-            is_partial: extras.is_partial,
-        };
-        self.record(autoscaler, &status, Some(input.decided(applied)));
-        Report {
-            autoscaler: autoscaler.clone(),
-            events,
-            status: state
-                .written
-                .unless_equal(status, applied.decided.publishes(), self.now),
-        }
+        let shown = self.for_page(applied, input.start_up, extras.is_partial);
+        let parts = Parts::of(&mut input, applied, extras, self.now);
+        let state = input.state;
+        self.telemetry.decided(&state.labels, counts(decided));
+        self.publish_forecasts(state, &decided.decision);
+        self.write(state, &decided.part.autoscaler, parts, Some(shown))
     }
 
-    /// Drops the events beyond those that may be written of one object.
-    fn limit(&self, bucket: &mut EventBucket, events: &mut Vec<EventNote>) {
-        let dropped = bucket.limit(events, self.passed);
-        self.telemetry.dropped_events(dropped);
-    }
-
-    /// Records for the page what is reported.
-    fn record(
+    /// Writes the parts to metrics and page; returns those that go to the API server.
+    fn write(
         &self,
+        state: &mut ReportState,
         autoscaler: &Autoscaler,
-        status: &Status,
+        parts: Parts,
         decided: Option<foretide_page::Decided<'_>>,
-    ) {
+    ) -> Report {
+        let Parts {
+            status,
+            mut events,
+            publishes,
+        } = parts;
+        let unhealthy = conditions::unhealthy(&status).map(|it| (&*it.type_, &*it.reason));
+        self.telemetry.set_unhealthy(&state.labels, unhealthy);
         self.page.record(Record {
             at: self.now,
             autoscaler,
-            status,
+            status: &status,
             decided,
         });
-    }
-
-    /// Publishes the conditions that are unhealthy.
-    fn publish_conditions(&self, object: &ObjectLabels, conditions: &[Condition]) {
-        let unhealthy = conditions.iter().filter(|known| is_unhealthy(known));
-        let types = unhealthy.map(|known| (&*known.type_, &*known.reason));
-        self.telemetry.set_unhealthy(object, types);
+        let dropped = state.bucket.limit(&mut events, self.passed);
+        self.telemetry.dropped_events(dropped);
+        let written = &state.written;
+        written.compare(&autoscaler.stored_status(), self.now);
+        Report {
+            autoscaler: autoscaler.clone(),
+            events,
+            status: written.unless_equal(status, publishes, self.now),
+        }
     }
 
     /// Publishes the quality of each forecast; the series of a forecast that ended are removed.
@@ -294,9 +241,8 @@ impl Reporter<'_> {
     ) -> Report {
         self.telemetry.undecided(&state.labels);
         let mut status = autoscaler.stored_status();
-        state.written.compare(&status, self.now);
         // The watch may still show the object with an older ledger.
-        status.fleet.ledger = state.ledger();
+        status.fleet.ledger = state.written.ledger();
         status.common.changes = state.changes.status();
         let mut conditions = status.common.conditions.take().unwrap_or_default();
         for (kind, reason, message) in troubles {
@@ -304,54 +250,44 @@ impl Reporter<'_> {
             conditions.push(condition(kind, "False", reason, message));
         }
         status.common.observed_generation = autoscaler.generation();
-        let dated = conditions::since(conditions, autoscaler, self.now);
-        self.publish_conditions(&state.labels, &dated);
-        status.common.conditions = Some(dated);
-        self.record(autoscaler, &status, None);
-        let status = state
-            .written
-            .unless_equal(status, state.written.publishes(), self.now);
+        status.common.conditions = Some(conditions::since(conditions, autoscaler, self.now));
         // All of them have the same cause.
-        let first = troubles.first();
-        let event = first.and_then(|&(condition, reason, ref note)| {
-            let event = Some(events::warning(reason, "Decide", note.clone()));
-            let is_over = false;
+        let event = troubles.first().and_then(|&(condition, reason, ref note)| {
             state.first_of(Warning {
                 condition,
-                event,
-                is_over,
+                event: Some(events::warning(reason, "Decide", note.clone())),
+                is_over: false,
             })
         });
-        let mut events = event.into_iter().collect();
-        self.limit(&mut state.bucket, &mut events);
-        Report {
-            autoscaler: autoscaler.clone(),
-            events,
+        let parts = Parts {
             status,
-        }
+            events: event.into_iter().collect(),
+            publishes: state.written.publishes(),
+        };
+        self.write(state, autoscaler, parts, None)
     }
 }
 
 /// The change of the count of one workload, if there was one: by a write of ours, or by its child.
 pub fn change(applied: &Applied) -> Option<String> {
     let decision = &applied.decided.decision;
-    let scaled = applied.outcome.as_ref().ok()?.scaled.is_some();
-    let changes = scaled || (applied.decided.delegates && decision.current != decision.desired);
-    changes.then(|| decision.message())
+    let moves = applied.decided.delegates && decision.current != decision.desired;
+    (applied.effect()?.scaled.is_some() || moves).then(|| decision.message())
 }
 
 fn counts(decided: &Decided) -> Counts {
     let decision = &decided.decision;
-    let bound = |bound: Replicas| decided.acts().then(|| bound.get());
-    let largest = |source| decision.largest(source).map(Replicas::get);
+    let bounds = decided.acts().then_some(decision.bounds);
+    let [observed, forecast, cron] = [Source::Observed, Source::Forecast, Source::Cron]
+        .map(|source| decision.largest(source).map(Replicas::get));
     Counts {
         current: decision.current.get(),
         desired: decision.desired.get(),
-        observed: largest(Source::Observed),
-        forecast: largest(Source::Forecast),
-        cron: largest(Source::Cron),
-        min: bound(decision.bounds.min),
-        max: bound(decision.bounds.max),
+        observed,
+        forecast,
+        cron,
+        min: bounds.map(|bounds| bounds.min.get()),
+        max: bounds.map(|bounds| bounds.max.get()),
     }
 }
 

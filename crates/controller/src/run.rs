@@ -3,23 +3,19 @@
 //! An object whose sync still runs when it is due again is synced again as soon as that one ends. One that panics is
 //! quarantined: its state is dropped, and it waits longer after each panic in a row.
 
-use std::{
-    cell::LazyCell,
-    collections::{HashMap, HashSet, hash_map},
-    future::Future,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::LazyCell, collections::HashSet, future::Future, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 
 use super::{
-    Setup, Shared, conflicts,
+    conflicts,
     kind::{Changed, Kind, StatesOf},
-    report::{ReportState, Reports},
+    report::Reports,
+    running_syncs::{Ended, Syncs},
+    setup::{Setup, Shared},
     state::pause_from,
-    sync::{DueObject, Next, SyncContext},
+    sync::{DueObject, SyncContext},
     work_queue::{Entry, WorkQueue},
 };
 use foretide_api::autoscaler::Autoscaler;
@@ -31,19 +27,11 @@ use foretide_base::{
 
 /// Period of checking whether the cluster has been listed for the first time, and whether the loop may act.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
-/// Delay before an object is decided again after a write that met a conflict; doubles with each further one in a row,
-/// up to the sync period.
-const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
 /// Time for which an object waits for the sync of an earlier one of its name to end.
 const AFTER_OUTLIVED: SignedDuration = SignedDuration::from_secs(1);
 /// Time for which nothing is decided after a pause of this process: what watches and probes deliver then is from after
 /// it.
 const AFTER_PAUSE: Duration = Duration::from_secs(2);
-/// Time for which an object waits after its first panic; doubles with each further one in a row.
-const FIRST_QUARANTINE: SignedDuration = SignedDuration::from_secs(30);
-/// Maximum number of doublings of a delay: that of a panic grows to 16 minutes.
-const MOST_DOUBLINGS: u32 = 5;
-
 /// The controller of one kind of autoscaler.
 #[derive(Debug)]
 pub struct Controller<C, K: Kind> {
@@ -58,43 +46,17 @@ pub struct Controller<C, K: Kind> {
     turned: Monotonic,
 }
 
-/// The syncs that run now, and what is known of the objects that panicked.
-#[derive(Debug, Default)]
-struct Syncs {
-    tasks: JoinSet<Next>,
-    /// UIDs of the objects, by task: of one that panics only the id is returned.
-    uids: HashMap<Id, String>,
-    /// The objects whose sync runs, by UID.
-    running: HashMap<String, Running>,
-    /// The times at which the last syncs of objects ended, by UID, as long as a watch may not show yet what they wrote.
-    ended: HashMap<String, Monotonic>,
-    /// Panics in a row, by UID.
-    panics: HashMap<String, u32>,
-    /// Conflicts in a row, by UID.
-    conflicts: HashMap<String, u32>,
-}
-
-/// An object whose sync runs.
-#[derive(Debug, Clone, Copy)]
-struct Running {
-    /// The time at which it began.
-    since: Monotonic,
-    /// True if it has come due again.
-    is_due_again: bool,
-}
-
-/// A sync that has ended.
-#[derive(Debug)]
-struct Ended {
-    uid: String,
-    is_due_again: bool,
-    outcome: Result<Next, JoinError>,
-}
-
 // === impl Controller ===
 
 impl<C: Cluster, K: Kind> Controller<C, K> {
-    pub fn new(cluster: Arc<C>, kind: K, clock: Clock, setup: Setup, shared: Shared) -> Self {
+    /// A controller of a kind whose objects are in `cluster`, without state.
+    pub(crate) fn of_kind(
+        cluster: Arc<C>,
+        kind: K,
+        clock: Clock,
+        setup: Setup,
+        shared: Shared,
+    ) -> Self {
         let reports = Reports::new(cluster, Arc::clone(&shared.telemetry));
         Self {
             leadership: Leadership::default(),
@@ -113,12 +75,13 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         }
     }
 
-    /// The same controller, which waits while it is not the leader.
+    /// The same controller, which waits while this process is not the leader.
+    #[must_use]
     pub fn led_by(self, leadership: Leadership) -> Self {
         Self { leadership, ..self }
     }
 
-    /// Syncs until `stop` completes, and then releases what must not be left as it is.
+    /// Syncs until `stop` completes, and then releases what must not be left as it is: the scale-down holds of members.
     pub async fn run(mut self, stop: impl Future<Output = ()> + Send) {
         let mut stop = std::pin::pin!(stop);
         let context = Arc::clone(&self.context);
@@ -235,12 +198,14 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
                 self.queue.again(autoscaler.uid(), now, AFTER_OUTLIVED);
                 continue;
             }
-            let restore = |reported: &ReportState| context.kind.restore(object, reported);
+            let state = self
+                .states
+                .of(autoscaler, |report| context.kind.restore(object, report));
             let due = DueObject {
                 object: Arc::clone(object),
                 autoscaler: autoscaler.clone(),
                 conflicts: conflicts.remove(autoscaler.uid()).unwrap_or_default(),
-                state: self.states.of(autoscaler, restore),
+                state,
                 round: Arc::clone(&round),
             };
             let syncing = Arc::clone(&context);
@@ -260,40 +225,37 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         // Listed only if one is missing among the decoded objects.
         let existing = LazyCell::new(|| self.context.kind.uids());
         // An object whose sync still runs is forgotten after it: its report would bring the metric series back.
-        let exists = |uid: &str| {
-            uids.contains(uid) || self.syncs.running.contains_key(uid) || existing.contains(uid)
-        };
-        for gone in self.states.retain(exists) {
+        for gone in self
+            .states
+            .retain(|uid| uids.contains(uid) || self.syncs.runs(uid) || existing.contains(uid))
+        {
             self.context.forget(&gone);
         }
         // What is left out because of its size must not stay in memory by its state.
         for (uid, state) in self.states.by_uid() {
-            if !uids.contains(&**uid) && !self.syncs.running.contains_key(uid) {
+            if !uids.contains(&**uid) && !self.syncs.runs(uid) {
                 state.lock().forget_version();
             }
         }
-        let syncs = &mut self.syncs;
-        for counts in [&mut syncs.panics, &mut syncs.conflicts] {
-            counts.retain(|uid, _| uids.contains(&**uid));
-        }
+        self.syncs.keep_failures_of(&uids);
     }
 
     /// The names of objects that are gone while their sync still runs. An object created again under such a name waits:
     /// metric series and page are kept by name, and are those of the earlier object until it is forgotten.
     fn outlived(&self, all: &[Autoscaler]) -> HashSet<ObjectKey> {
-        let mut gone: HashSet<&str> = self.syncs.running.keys().map(String::as_str).collect();
+        let mut gone: HashSet<&str> = self.syncs.uids().collect();
         for autoscaler in all {
             gone.remove(autoscaler.uid());
         }
-        let states = gone.into_iter().filter_map(|uid| self.states.get(uid));
-        let names = states.map(|state| {
-            let labels = &state.lock().report.labels;
-            ObjectKey {
-                namespace: labels.namespace.clone(),
-                name: labels.name.clone(),
-            }
-        });
-        names.collect()
+        gone.into_iter()
+            .filter_map(|uid| {
+                let state = self.states.get(uid)?.lock();
+                Some(ObjectKey {
+                    namespace: state.report.labels.namespace.clone(),
+                    name: state.report.labels.name.clone(),
+                })
+            })
+            .collect()
     }
 
     /// Makes changed objects due at once.
@@ -304,7 +266,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             let is_changed = match changed {
                 Changed::Objects(keys) => keys.contains(&key_of(&autoscaler)),
                 // One that panicked waits, unless it has changed itself.
-                Changed::All => !self.syncs.panics.contains_key(autoscaler.uid()),
+                Changed::All => !self.syncs.has_panicked(autoscaler.uid()),
             };
             if is_changed {
                 self.queue
@@ -315,38 +277,20 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
 
     /// Finishes a sync that has ended; returns true if its object is due before its regular time.
     fn finish(&mut self, ended: Ended) -> bool {
-        let Ended {
-            uid,
-            is_due_again,
-            outcome,
-        } = ended;
-        self.syncs
-            .ended
-            .insert(uid.clone(), self.context.clock.monotonic());
-        let delay = match outcome {
-            // Not at once: the watch needs a moment to deliver what was written.
-            Ok(Next::AfterConflict) => {
-                let delay = self.syncs.met_conflict(&uid);
-                // What has changed meanwhile may end the conflict.
-                Some(if is_due_again { AFTER_CONFLICT } else { delay })
-            }
-            Ok(Next::Regular) => {
-                self.syncs.conflicts.remove(&uid);
-                is_due_again.then_some(SignedDuration::ZERO)
+        let (uid, now) = (ended.uid.clone(), self.context.clock.monotonic());
+        match self.syncs.finish(ended, now) {
+            Ok(None) => false,
+            Ok(Some(delay)) => {
+                self.queue.again(&uid, now, delay);
+                true
             }
             // The process ends.
-            Err(error) if error.is_cancelled() => return false,
+            Err(error) if error.is_cancelled() => false,
             Err(error) => {
                 self.quarantine(&uid, &error);
-                return false;
+                false
             }
-        };
-        self.syncs.panics.remove(&uid);
-        if let Some(delay) = delay {
-            let now = self.context.clock.monotonic();
-            self.queue.again(&uid, now, delay);
         }
-        delay.is_some()
     }
 
     /// Lets an object whose sync panicked wait.
@@ -355,11 +299,11 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let delay = self.syncs.panicked(uid);
         context.shared.telemetry.panicked(K::KIND.resource());
         self.queue.postpone(uid, context.clock.monotonic(), delay);
-        let objects = context.kind.objects();
-        let mut known = objects
-            .iter()
-            .map(|object| (object, K::autoscaler(Arc::clone(object))));
-        let Some((object, autoscaler)) = known.find(|(_, known)| known.uid() == uid) else {
+        let found = context.kind.objects().into_iter().find_map(|object| {
+            let autoscaler = K::autoscaler(Arc::clone(&object));
+            (autoscaler.uid() == uid).then_some((object, autoscaler))
+        });
+        let Some((object, autoscaler)) = found else {
             // Deleted while its sync ran: there is no object to report the panic on.
             if let Some(gone) = self.states.remove(uid) {
                 context.forget(&gone);
@@ -367,8 +311,9 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             return;
         };
         // What the panic left may be half changed; the state is restored from status.
-        let restore = |reported: &ReportState| context.kind.restore(object, reported);
-        let state = self.states.restart(&autoscaler, restore);
+        let state = self
+            .states
+            .restart(&autoscaler, |report| context.kind.restore(&object, report));
         let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
         tracing::error!(%namespace, %name, %error, ?delay, "the sync of the object panicked; next attempt after the delay");
         let message = format!(
@@ -412,94 +357,6 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             );
         }
     }
-}
-
-// === impl Syncs ===
-
-impl Syncs {
-    /// Starts the sync of an object; one that still runs is followed by another.
-    fn start(
-        &mut self,
-        uid: &str,
-        now: Monotonic,
-        sync: impl Future<Output = Next> + Send + 'static,
-    ) {
-        if let Some(running) = self.running.get_mut(uid) {
-            running.is_due_again = true;
-            return;
-        }
-        let running = Running {
-            since: now,
-            is_due_again: false,
-        };
-        let task = self.tasks.spawn(sync);
-        self.uids.insert(task.id(), uid.to_owned());
-        self.running.insert(uid.to_owned(), running);
-    }
-
-    /// The next sync that ends; none while none runs. Cancel safe.
-    async fn next(&mut self) -> Option<Ended> {
-        let ended = self.tasks.join_next_with_id().await?;
-        self.ended(ended)
-    }
-
-    /// A sync that has ended, if one has.
-    fn try_next(&mut self) -> Option<Ended> {
-        let ended = self.tasks.try_join_next_with_id()?;
-        self.ended(ended)
-    }
-
-    fn ended(&mut self, ended: Result<(Id, Next), JoinError>) -> Option<Ended> {
-        let (id, outcome) = match ended {
-            Ok((id, next)) => (id, Ok(next)),
-            Err(error) => (error.id(), Err(error)),
-        };
-        let uid = self.uids.remove(&id)?;
-        let running = self.running.remove(&uid)?;
-        Some(Ended {
-            uid,
-            is_due_again: running.is_due_again,
-            outcome,
-        })
-    }
-
-    /// The objects that must not be cleaned up yet: a sync of them runs, or may have written what no watch shows yet.
-    fn busy(&mut self, now: Monotonic) -> HashSet<String> {
-        // As after a conflict: the watch needs a moment to deliver what was written.
-        let settles = AFTER_CONFLICT.unsigned_abs();
-        self.ended.retain(|_, ended| now.since(*ended) < settles);
-        let busy = self.running.keys().chain(self.ended.keys());
-        busy.cloned().collect()
-    }
-
-    /// Age of the oldest sync that runs.
-    fn oldest(&self, now: Monotonic) -> SignedDuration {
-        let ages = self
-            .running
-            .values()
-            .map(|running| now.since(running.since));
-        let oldest = ages.max().unwrap_or_default();
-        SignedDuration::try_from(oldest).unwrap_or(SignedDuration::MAX)
-    }
-
-    /// Counts a panic; returns the time for which its object waits.
-    fn panicked(&mut self, uid: &str) -> SignedDuration {
-        self.conflicts.remove(uid);
-        doubled(FIRST_QUARANTINE, self.panics.entry(uid.to_owned()))
-    }
-
-    /// Counts a conflict; returns the time for which its object waits, unless its regular time comes first.
-    fn met_conflict(&mut self, uid: &str) -> SignedDuration {
-        doubled(AFTER_CONFLICT, self.conflicts.entry(uid.to_owned()))
-    }
-}
-
-/// A delay that doubles with each failure in a row; counts one more.
-fn doubled(first: SignedDuration, failures: hash_map::Entry<'_, String, u32>) -> SignedDuration {
-    let failures = failures.or_default();
-    let doublings = (*failures).min(MOST_DOUBLINGS);
-    *failures = failures.saturating_add(1);
-    first * (1 << doublings)
 }
 
 fn key_of(autoscaler: &Autoscaler) -> ObjectKey {

@@ -91,12 +91,10 @@ impl<S, O> StateStore<S, O> {
         autoscaler: &Autoscaler,
         restore: impl FnOnce(&ReportState) -> O,
     ) -> StateCell<S, O> {
-        let uid = autoscaler.uid().to_owned();
-        let state = self.0.entry(uid).or_insert_with(|| {
-            let report = ReportState::new(autoscaler);
-            StateCell::of(ObjectState::restored(autoscaler, report, restore))
-        });
-        state.clone()
+        match self.0.get(autoscaler.uid()) {
+            Some(known) => known.clone(),
+            None => self.restart(autoscaler, restore),
+        }
     }
 
     /// Restores the state of an object as if it were new to us, apart from what was reported of it.
@@ -118,11 +116,6 @@ impl<S, O> StateStore<S, O> {
     /// The state of an object that is known.
     pub fn get(&self, uid: &str) -> Option<&StateCell<S, O>> {
         self.0.get(uid)
-    }
-
-    /// Every state.
-    pub fn all(&self) -> impl Iterator<Item = &StateCell<S, O>> {
-        self.0.values()
     }
 
     /// Every state with its UID.

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{
-    Setup, Shared,
     child_hpa::ChildSpec,
     conflicts::TargetConflicts,
     decide::DecideContext,
     kind::{ItemOf, Kind, StateCellOf, StateOf},
     part::WorkItem,
     report::{INVALID_SPEC, ReportState, Reporter, Reports, Trouble},
+    setup::{Setup, Shared},
     state::InForce,
 };
 use foretide_api::ports::Cluster;
@@ -128,7 +128,7 @@ impl<C: Cluster, K: Kind> SyncContext<C, K> {
     /// as long as this process runs. Annotations are not validated.
     fn validate_new(&self, due: &DueObject<K>, state: &mut StateOf<K>) {
         let validated = state.validated.replace(due.autoscaler.clone());
-        if validated.is_some_and(|validated| due.autoscaler.has_spec_of(&validated)) {
+        if matches!(validated, Some(validated) if due.autoscaler.has_spec_of(&validated)) {
             return;
         }
         state.invalid = None;

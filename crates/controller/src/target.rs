@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_crds::{
     DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, ProposalSource,
-    RecommendationStatus, ScaleEventStatus,
+    ProposalStatus, RecommendationStatus, ScaleEventStatus,
 };
 use foretide_domain::{
     Replicas,
@@ -116,10 +116,10 @@ impl TargetState {
             self.unseen_zero = None;
             return;
         }
-        let may_be_old = |since| now.duration_since(since).abs() < COPIES_LAST;
         // Before it is written: whoever ends in between, or gets no answer, leaves a zero that is ours.
-        self.history.log.scaled_to_zero =
-            scales_to_zero || self.unseen_zero.is_some_and(may_be_old);
+        self.history.log.scaled_to_zero = scales_to_zero
+            || (self.unseen_zero)
+                .is_some_and(|since| now.duration_since(since).abs() < COPIES_LAST);
     }
 
     /// Remembers a change of the scale that we applied.
@@ -155,11 +155,11 @@ impl TargetState {
                 self.foreign_writes = ForeignWrites::default();
             }
             None => {
-                let lost = || History::lost(now, behavior, settings);
+                let lost = History::lost(now, behavior, settings);
                 match std::mem::take(&mut self.stored) {
                     StoredHistory::None => {}
                     StoredHistory::Lost { scaled_to_zero } => {
-                        self.history = lost();
+                        self.history = lost;
                         self.history.log.scaled_to_zero = scaled_to_zero;
                     }
                     StoredHistory::Kept {
@@ -172,7 +172,7 @@ impl TargetState {
                             winner: winner.map(stored_source),
                             forecast_held,
                             division,
-                            ..restored(&history, lost(), now)
+                            ..restored(&history, lost, now)
                         }
                     }
                 }
@@ -197,30 +197,34 @@ fn shift_kept(kept: &mut HistoryStatus, step: SignedDuration) {
 
 /// The last proposal of each forecast, as a status shows it.
 fn forecast_held(decision: &DecisionStatus) -> BTreeMap<String, Replicas> {
+    let mut held = BTreeMap::new();
+    for forecast in forecasts(decision) {
+        if let Some(replicas) = forecast.replicas {
+            held.insert(forecast.name.clone(), Replicas::from_i32(replicas));
+        }
+    }
+    held
+}
+
+/// The proposals of a status that are from forecasts.
+fn forecasts(decision: &DecisionStatus) -> impl Iterator<Item = &ProposalStatus> {
     let proposals = decision.proposals.iter().flatten();
-    let forecasts = proposals.filter(|proposal| proposal.source == ProposalSource::Forecast);
-    let held = forecasts.filter_map(|forecast| {
-        Some((
-            forecast.name.clone(),
-            Replicas::from_i32(forecast.replicas?),
-        ))
-    });
-    held.collect()
+    proposals.filter(|proposal| proposal.source == ProposalSource::Forecast)
 }
 
 /// For each metric, whether its total divides among pods, as the reasons of its forecasts show it.
 fn division(decision: &DecisionStatus) -> BTreeMap<String, Division> {
-    let proposals = decision.proposals.iter().flatten();
-    let forecasts = proposals.filter(|proposal| proposal.source == ProposalSource::Forecast);
-    let known = forecasts.filter_map(|forecast| {
+    let mut known = BTreeMap::new();
+    for forecast in forecasts(decision) {
         let grows = forecast.reason.as_deref() == Some(Reason::NotDivided.as_str());
         // A forecast of cpu tells no more than what is assumed of it.
         let is_proven =
             Unit::of_metric(&forecast.name) != Unit::Cores && forecast.replicas.is_some();
-        let is_known = grows || is_proven;
-        is_known.then(|| (forecast.name.clone(), Division::stored(grows)))
-    });
-    known.collect()
+        if grows || is_proven {
+            known.insert(forecast.name.clone(), Division::stored(grows));
+        }
+    }
+    known
 }
 
 /// The history in the shape that status keeps it in.
@@ -256,57 +260,43 @@ pub fn kept(history: &History) -> HistoryStatus {
 
 /// A lost history, as far as status kept it; entries in the future are ignored.
 fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
+    let (mut recommendations, mut floors) = (Vec::new(), Vec::new());
     // If the clock was set back, an entry in the future would count for too long.
-    let past = |time: &MicroTime| time.0 <= now;
-    let entries = || {
-        status
-            .recommendations
-            .iter()
-            .flatten()
-            .filter(|entry| past(&entry.time))
-    };
-    let observed = entries()
-        .filter(|entry| entry.lane == Lane::Observed)
-        .map(|entry| {
-            let replicas = Replicas::from_i32(entry.replicas);
-            Recommendation {
-                at: entry.time.0,
+    let entries = status.recommendations.iter().flatten();
+    for entry in entries.filter(|entry| entry.time.0 <= now) {
+        let (at, replicas) = (entry.time.0, Replicas::from_i32(entry.replicas));
+        match entry.lane {
+            Lane::Observed => recommendations.push(Recommendation {
+                at,
                 replicas,
                 mirrored: entry.mirrored.unwrap_or(false),
-            }
+            }),
+            Lane::Floor => floors.push(RawFloor { at, raw: replicas }),
+        }
+    }
+    let (mut scale_up, mut scale_down) = (Vec::new(), Vec::new());
+    let events = status.events.iter().flatten();
+    for event in events.filter(|event| event.time.0 <= now) {
+        let same = if event.change > 0 {
+            &mut scale_up
+        } else {
+            &mut scale_down
+        };
+        same.push(ScaleEvent {
+            at: event.time.0,
+            change: Replicas::new(event.change.unsigned_abs()),
+            // Not kept: the next change of the scale marks the outdated ones again.
+            outdated: false,
         });
-    let floors = entries()
-        .filter(|entry| entry.lane == Lane::Floor)
-        .map(|entry| RawFloor {
-            at: entry.time.0,
-            raw: Replicas::from_i32(entry.replicas),
-        });
-    let (ups, downs): (Vec<_>, Vec<_>) = status
-        .events
-        .iter()
-        .flatten()
-        .filter(|event| past(&event.time))
-        .partition(|event| event.change > 0);
-    let events = |events: Vec<&ScaleEventStatus>| {
-        events
-            .into_iter()
-            .map(|event| ScaleEvent {
-                at: event.time.0,
-                change: Replicas::new(event.change.unsigned_abs()),
-                // Not kept: the next change of the scale marks the outdated ones again.
-                outdated: false,
-            })
-            .collect()
-    };
-    let recommendations: Vec<_> = observed.collect();
+    }
     History {
         log: Log {
             recommendations: (!recommendations.is_empty()).then_some(recommendations),
-            scale_up: events(ups),
-            scale_down: events(downs),
+            scale_up,
+            scale_down,
             scaled_to_zero: status.scaled_to_zero.unwrap_or_default(),
         },
-        floors: floors.collect(),
+        floors,
         ..lost
     }
 }

@@ -43,7 +43,6 @@ pub struct WorkQueue {
 
 impl WorkQueue {
     /// An empty queue; `period` is the time between two decisions about one object.
-    #[must_use]
     pub fn new(period: SignedDuration) -> Self {
         Self {
             period,
@@ -82,7 +81,6 @@ impl WorkQueue {
     }
 
     /// Time from `now` until the next object is due; at most one period.
-    #[must_use]
     pub fn until_next(&self, now: Monotonic) -> SignedDuration {
         let next = self.slots.values().map(|slot| slot.next).min();
         // Also if the only object is postponed for longer: the loop would take that wait for a pause of the process.

@@ -210,13 +210,13 @@ impl MemberWriter<'_> {
 
 /// The members in phases. Those that the order leaves out come first: no other member waits for them.
 fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
-    let listed = |position: &usize| decision.order.contains(position);
-    let members = decision.members.iter().enumerate();
-    let others = members.filter(|(position, _)| !listed(position));
-    let mut phases = vec![(
-        Direction::Unordered,
-        others.map(|(_, member)| &*member.name).collect::<Vec<_>>(),
-    )];
+    let mut unordered = Vec::new();
+    for (position, member) in decision.members.iter().enumerate() {
+        if !decision.order.contains(&position) {
+            unordered.push(&*member.name);
+        }
+    }
+    let mut phases = vec![(Direction::Unordered, unordered)];
     let ordered = decision.order.iter();
     for (position, member) in ordered.filter_map(|at| Some((at, decision.members.get(*at)?))) {
         let before = member.before.map_or(Replicas::ZERO, |bounds| bounds.max);

@@ -6,6 +6,7 @@ use foretide_federate::MemberDecision;
 
 use super::{apply::MemberApplied, decided::FleetDecided};
 use crate::{apply::HpaChange, child_hpa::as_child};
+use foretide_api::ports::HpaView;
 
 /// The changes of one sync, if there are any. `desired` is the fleet's count as it was decided last; where the fleet
 /// may not act, a new one changes nothing.
@@ -18,15 +19,15 @@ pub fn change<M>(
     let before = desired.replace(whole.desired).unwrap_or(whole.current);
     let item = &fleet.item;
     let acts = !item.fleet_spec().is_previewed() && item.conflicts.older.is_none();
-    let sentences = applied.iter().filter_map(|applied| {
-        let decided = fleet.decision.member(&applied.plan.name)?;
-        of_member(applied, decided)
-    });
-    let members: Vec<_> = sentences.collect();
+    let mut sentences = Vec::new();
+    for applied in applied {
+        let share = fleet.decision.member(&applied.plan.name);
+        sentences.extend(share.and_then(|share| of_member(applied, share)));
+    }
     let is_new = acts && before != whole.desired;
-    (is_new || !members.is_empty()).then(|| {
-        let parts = std::iter::once(whole.message()).chain(members);
-        parts.collect::<Vec<_>>().join("; ")
+    (is_new || !sentences.is_empty()).then(|| {
+        sentences.insert(0, whole.message());
+        sentences.join("; ")
     })
 }
 
@@ -34,16 +35,12 @@ pub fn change<M>(
 fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> {
     let effect = applied.outcome.as_ref().ok()?;
     let decided = applied.plan.decided.as_ref()?;
-    let bounds = |hpa: &_| {
-        let child = as_child(hpa);
-        ReplicaBounds::new(child.min, child.max)
-    };
     let child = decided.observation.hpas.acting();
     let before = child.map(|hpa| bounds(hpa)).unwrap_or_default();
-    let is_gone = |change: &HpaChange| matches!(change, HpaChange::Removed | HpaChange::GivenBack);
+    let mut ends = [HpaChange::Removed, HpaChange::GivenBack].into_iter();
     let after = match &effect.child {
         Some(child) => bounds(child),
-        None if effect.changes.iter().any(is_gone) => ReplicaBounds::default(),
+        None if ends.any(|end| effect.changes.contains(&end)) => ReplicaBounds::default(),
         None => before,
     };
     let written = written(before, after, applied.scaled())?;
@@ -57,6 +54,12 @@ fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> 
     Some(format!("{}: {written}: {why}", share.name))
 }
 
+/// The bounds of an HPA.
+fn bounds(hpa: &HpaView) -> ReplicaBounds {
+    let child = as_child(hpa);
+    ReplicaBounds::new(child.min, child.max)
+}
+
 /// The counts that differ, such as `minReplicas 8 -> 24, replicas 3 -> 5`; none if all of them are as they were.
 fn written(
     before: ReplicaBounds,
@@ -68,11 +71,12 @@ fn written(
         ("maxReplicas", Some((before.max, after.max))),
         ("replicas", scaled),
     ];
-    let arrows = counts.into_iter().filter_map(|(what, counts)| {
-        let (from, to) = counts.filter(|(from, to)| from != to)?;
-        Some(format!("{what} {from} -> {to}"))
-    });
-    let changed: Vec<_> = arrows.collect();
+    let mut changed = Vec::new();
+    for (what, counts) in counts {
+        if let Some((from, to)) = counts.filter(|(from, to)| from != to) {
+            changed.push(format!("{what} {from} -> {to}"));
+        }
+    }
     (!changed.is_empty()).then(|| changed.join(", "))
 }
 

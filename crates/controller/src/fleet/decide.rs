@@ -57,18 +57,18 @@ impl<M> FleetWorkload<'_, M> {
         let spec = self.item.fleet_spec();
         let present = self.participants.workloads();
         let unreachable = self.unreachable(fleet);
-        let present_names = present.iter().map(|(name, _)| *name);
-        let names = present_names.chain(unreachable.iter().map(|(name, _)| *name));
-        let counted: BTreeSet<String> = names.map(str::to_owned).collect();
+        let mut counted = BTreeSet::new();
+        counted.extend(present.iter().map(|(name, _)| (*name).to_owned()));
+        counted.extend(unreachable.iter().map(|(name, _)| (*name).to_owned()));
         let clusters = u32::try_from(counted.len()).unwrap_or(u32::MAX);
         let counts = unreachable.into_iter().map(|(_, count)| count);
-        let members = Members {
+        let observation = Members {
             item: self.item,
             present: &present,
             unreachable: counts.fold(Replicas::ZERO, Replicas::saturating_add),
-            hub: &self.participants.observed().hub,
-        };
-        let observation = members.merged(self.forecasts, self.context.now);
+            hub: &self.participants.observed.hub,
+        }
+        .merged(self.forecasts, self.context.now);
         let current = observation.scale.scale.spec;
         // First: a member that is found or lost changes the count, but nobody has scaled.
         self.restart_log_if_recounted(target, fleet, counted);
@@ -85,7 +85,9 @@ impl<M> FleetWorkload<'_, M> {
             ..self.item.part(&workload)
         };
         let decided = self.context.decide(target, part, observation, None);
-        let demand = self.demand(&decided.observation);
+        let seen = &decided.observation;
+        let readings = (spec.workload.metrics.iter()).zip(&seen.observation.readings);
+        let demand = largest_demand(readings, seen, self.context.now);
         let total = Total {
             demand: demand.filter(|_| self.participants.are_all_seen()),
             // Pods that no longer have a budget must not end below a pinned count either.
@@ -103,16 +105,17 @@ impl<M> FleetWorkload<'_, M> {
         if self.item.fleet_spec().hub_writes_counts() {
             return Vec::new();
         }
-        let has_failed = |name: &str| {
+        let mut last = Vec::new();
+        for name in self.participants.unseen() {
             let entry = fleet.ledger.members.get(name);
-            entry.is_some_and(|entry| entry.share_status == ShareStatus::Failed)
-        };
-        let unseen = self.participants.unseen().filter(|name| !has_failed(name));
-        let last = unseen.filter_map(|name| {
-            let last = fleet.members.get(name)?.last.as_ref()?;
-            Some((name, last.pods?.replicas))
-        });
-        last.collect()
+            let pods = (fleet.members.get(name)).and_then(|it| it.last.as_ref()?.pods);
+            if let Some(pods) = pods
+                && entry.is_none_or(|it| it.share_status != ShareStatus::Failed)
+            {
+                last.push((name, pods.replicas));
+            }
+        }
+        last
     }
 
     /// Restarts the log of readings if the `counted` members are not those of the last sync, which it is about.
@@ -163,13 +166,8 @@ impl<M> FleetWorkload<'_, M> {
             let floor = whole.decision.floor;
             return floor.filter(|_| !spec.is_duplicated());
         }
-        let parts = if spec.is_duplicated() {
-            // A divisor below, also where no member was seen.
-            clusters.max(1)
-        } else {
-            1
-        };
-        let (workload, seen) = of_fleet_metrics(self.item, &whole.observation, parts);
+        let (workload, seen) =
+            of_fleet_metrics(self.item, &whole.observation, parts(self.item, clusters));
         let DecideContext { settings, now } = *self.context;
         let (decision, history) =
             autoscale::decide(&workload, &seen, &fleet.fleet_metrics, settings, now);
@@ -183,13 +181,6 @@ impl<M> FleetWorkload<'_, M> {
             Some(_) => fleet.fleet_metrics_desired.max(decision.floor),
         }
     }
-
-    /// The demand of the whole fleet in replicas, if every metric can be measured.
-    fn demand(&self, observation: &TargetObservation) -> Option<f64> {
-        let metrics = self.item.fleet_spec().workload.metrics.iter();
-        let readings = metrics.zip(&observation.observation.readings);
-        largest_demand(readings, observation, self.context.now)
-    }
 }
 
 /// The fleet's workload, decided as if we were its only writer: what the children do is not part of this decision.
@@ -198,24 +189,29 @@ impl<M> FleetWorkload<'_, M> {
 fn whole_workload(item: &FleetItem, clusters: u32) -> Workload {
     let spec = item.fleet_spec();
     let workload = spec.workload.clone();
-    let times = if spec.is_duplicated() {
+    let parts = parts(item, clusters);
+    let [min, max] = [workload.bounds.min, workload.bounds.max]
+        .map(|count| Replicas::new(count.get().saturating_mul(parts)));
+    Workload {
+        mode: Mode::Direct,
+        bounds: ReplicaBounds::new(min, max),
+        ..workload
+    }
+}
+
+/// Number of equal parts of the whole: under `Duplicated` one per cluster, and one also where no member was seen.
+fn parts(item: &FleetItem, clusters: u32) -> u32 {
+    if item.fleet_spec().is_duplicated() {
         clusters.max(1)
     } else {
         1
-    };
-    let scaled = |count: Replicas| Replicas::new(count.get().saturating_mul(times));
-    Workload {
-        mode: Mode::Direct,
-        bounds: ReplicaBounds::new(scaled(workload.bounds.min), scaled(workload.bounds.max)),
-        ..workload
     }
 }
 
 /// The count that one autoscaler over the whole would set: the hub divides it in Direct, and removes no pods below it
 /// in Delegated. Under `Duplicated` each member decides its own.
 fn desired(item: &FleetItem, decision: &Decision) -> Option<Replicas> {
-    let own = || (!item.fleet_spec().is_duplicated()).then_some(decision.desired);
-    pinned_count(item).or_else(own)
+    pinned_count(item).or_else(|| (!item.fleet_spec().is_duplicated()).then_some(decision.desired))
 }
 
 /// The count to which a preview is scaled, if any.
@@ -234,10 +230,13 @@ fn of_fleet_metrics(
     let spec = item.fleet_spec();
     let workload = &spec.workload;
     let observation = &observed.observation;
-    let metrics = workload.metrics.iter().zip(&observation.readings);
-    let own = metrics.filter(|(metric, _)| !spec.is_members_own(metric));
-    let in_parts = own.map(|(metric, reading)| (metric.clone(), equal_part(reading, parts)));
-    let (metrics, readings) = in_parts.unzip();
+    let (mut metrics, mut readings) = (Vec::new(), Vec::new());
+    for (metric, reading) in workload.metrics.iter().zip(&observation.readings) {
+        if !spec.is_members_own(metric) {
+            metrics.push(metric.clone());
+            readings.push(equal_part(reading, parts));
+        }
+    }
     let part = |count: Replicas| Replicas::new(count.get().div_ceil(parts));
     let mut forecasts = observed.forecasts.clone();
     let mut workload = Workload {

@@ -5,7 +5,7 @@ use foretide_federate::FleetDecision;
 
 use super::{
     apply::MemberApplied, decide::WorkloadDecided, item::FleetItem, member_plan::MemberPlan,
-    observe::FleetObservation,
+    observation::FleetObservation,
 };
 use crate::report::LedgerIntent;
 use foretide_api::ports::ClusterError;

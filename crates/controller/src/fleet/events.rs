@@ -20,17 +20,15 @@ pub fn events<M>(
         let record = records.get_mut(name)?;
         let is_lost = record.is_lost(member.health, fleet.decision.at);
         let was_lost = std::mem::replace(&mut record.lost, is_lost);
-        let seen = fleet.observed.members.get(name)?;
-        let problem = seen.problem().unwrap_or("no answer");
+        let problem = fleet.observed.members.get(name)?.problem();
+        let problem = problem.unwrap_or("no answer");
         (is_lost != was_lost).then(|| lost_or_back(name, is_lost.then_some(problem)))
     });
     events.extend(lost);
     // In Preview no share is written.
-    if fleet.item.fleet_spec().is_previewed() {
-        return events;
+    if !fleet.item.fleet_spec().is_previewed() {
+        events.extend(fleet.decision.members.iter().filter_map(moved));
     }
-    let moved = fleet.decision.members.iter().filter_map(moved);
-    events.extend(moved);
     events
 }
 
@@ -74,38 +72,29 @@ fn changes(applied: &MemberApplied) -> Vec<EventNote> {
         return Vec::new();
     };
     let child = effect.child.as_ref().map_or("", |child| &*child.name);
-    let changes = effect
-        .changes
-        .iter()
-        .filter_map(|change| change.event(child));
+    let changes = effect.changes.iter().map(|change| change.event(child));
     let scaled = applied.scaled().map(|(before, to)| EventNote {
         warning: false,
         reason: "Scaled",
         action: "Scale",
         note: format!("scaled from {before} to {to}"),
     });
-    let in_member = |event: EventNote| EventNote {
-        note: format!("{} in member {}", event.note, applied.plan.name),
-        ..event
-    };
-    let all = changes.chain(scaled).chain(not_copied(applied));
-    all.map(in_member).collect()
+    let mut events: Vec<_> = changes.chain(scaled).chain(not_copied(applied)).collect();
+    for event in &mut events {
+        event.note = format!("{} in member {}", event.note, applied.plan.name);
+    }
+    events
 }
 
 /// The objects that a new workload refers to must exist in the member; they are not copied.
 fn not_copied(applied: &MemberApplied) -> Option<EventNote> {
     let placement = applied.plan.placement.as_ref()?;
-    let references = &placement.template.references;
-    (placement.start.is_some() && !references.is_empty()).then(|| {
-        let names: Vec<_> = references.iter().map(String::as_str).collect();
-        EventNote {
-            warning: false,
-            reason: "ReferencesNotCopied",
-            action: "Place",
-            note: format!(
-                "the workload refers to {}, which are not copied",
-                names.join(", ")
-            ),
-        }
+    placement.start?;
+    let names = placement.template.reference_names()?;
+    Some(EventNote {
+        warning: false,
+        reason: "ReferencesNotCopied",
+        action: "Place",
+        note: format!("the workload refers to {names}, which are not copied"),
     })
 }

@@ -17,7 +17,7 @@ use futures::future::{join, join_all};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{decided::FleetDecided, member_plan::MemberPlan, observe::in_reach};
+use super::{decided::FleetDecided, member_plan::MemberPlan, observation::in_reach};
 use crate::{apply::Writer, child_hpa};
 use foretide_api::ownership::{DELETION_POLICY, FLEET_UID, HUB, OwnerKind};
 use foretide_api::ports::{
@@ -100,36 +100,37 @@ impl Finalizers {
     pub fn deleting(
         &self,
         mut fleets: Vec<Arc<FederatedHPA>>,
-        members_of: impl Fn(&str) -> Vec<String>,
         now: Monotonic,
+        members_of: impl Fn(&str) -> Vec<String>,
     ) -> Vec<Deleting> {
         fleets.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
         let uids: HashSet<String> = fleets.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
         let mut known = self.known();
         known.since.retain(|uid, _| uids.contains(uid));
         fleets.retain(|fdhpa| has_finalizer(fdhpa));
-        let deleting = fleets.into_iter().map(|fdhpa| {
+        let mut deleting = Vec::new();
+        for fdhpa in fleets {
             let uid = fdhpa.uid().unwrap_or_default();
-            let clusters = fdhpa.status.as_ref().and_then(|s| s.clusters.as_deref());
-            let in_status = clusters.into_iter().flatten().map(|c| c.name.clone());
-            let listed = in_status.chain(members_of(&uid)).collect();
+            let mut listed = BTreeSet::from_iter(members_of(&uid));
+            if let Some(clusters) = fdhpa.status.as_ref().and_then(|it| it.clusters.as_ref()) {
+                listed.extend(clusters.iter().map(|cluster| cluster.name.clone()));
+            }
             let since = *known.since.entry(uid).or_insert(now);
-            let is_overdue = now.since(since) >= MAX_DELAY;
-            Deleting {
+            deleting.push(Deleting {
                 fdhpa,
                 listed,
-                is_overdue,
-            }
-        });
-        deleting.collect()
+                is_overdue: now.since(since) >= MAX_DELAY,
+            });
+        }
+        deleting
     }
 
     /// The hub's identity, if it can be read and members were not searched within the last minute.
     pub async fn collect_as<C: Cluster>(&self, hub: &C, now: Monotonic) -> Option<String> {
-        let waits = |last: Monotonic| now.since(last) < COLLECT_PERIOD;
         let is_known = {
             let mut known = self.known();
-            if known.collected.is_some_and(waits) {
+            let collected = known.collected;
+            if collected.is_some_and(|last| now.since(last) < COLLECT_PERIOD) {
                 return None;
             }
             known.collected = Some(now);
@@ -208,10 +209,7 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
             return deleting.listed.iter().cloned().collect();
         }
         let members = self.fleet.members();
-        // One whose Secret is missing is unreachable too.
-        let is_missing = |name: &&String| !members.iter().any(|view| view.profile.name == **name);
-        let missing = deleting.listed.iter().filter(is_missing).cloned();
-        let cleanups = members.iter().map(|view| async move {
+        let cleanups = join_all(members.iter().map(|view| async move {
             let name = &view.profile.name;
             let is_clean = match in_reach(view) {
                 // A member that never had anything of this fleet does not delay its deletion.
@@ -219,9 +217,13 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
                 Ok(cluster) => self.clean_up_in(&**cluster, name, &deleting.fdhpa).await,
             };
             (!is_clean).then(|| name.clone())
-        });
-        let left = join_all(cleanups).await;
-        left.into_iter().flatten().chain(missing).collect()
+        }));
+        let mut left: Vec<_> = cleanups.await.into_iter().flatten().collect();
+        // One whose Secret is missing is unreachable too.
+        let mut missing = deleting.listed.clone();
+        missing.retain(|name| !members.iter().any(|view| view.profile.name == *name));
+        left.extend(missing);
+        left
     }
 
     /// Removes what a fleet has in one member; returns true if all of it is gone.
@@ -284,7 +286,12 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
             telemetry: &self.telemetry,
         };
         let cleaned = hpas.iter().map(|hpa| async move {
-            let write = clean_up_hpa(writer, hpa, cleanup);
+            let write = async {
+                match cleanup {
+                    HpaCleanup::Release => writer.release(hpa).await.map(drop),
+                    HpaCleanup::Orphan(behavior) => writer.orphan(hpa, behavior).await,
+                }
+            };
             let outcome = tokio::time::timeout(self.deadline, write).await;
             let outcome = outcome.unwrap_or_else(|_elapsed| {
                 Err(ClusterError::Unreachable {
@@ -317,8 +324,7 @@ fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
     let is_placed = spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;
     let is_retained = spec.deletion_policy.unwrap_or_default() == DeletionPolicy::Retain;
     let status = fdhpa.status.as_ref().filter(|_| !is_placed && !is_retained);
-    let clusters = status?.clusters.iter();
-    let counts = clusters.flatten().filter_map(|cluster| {
+    let counts = status?.clusters.iter().flatten().filter_map(|cluster| {
         let count = cluster.current.filter(|count| *count > 0)?;
         Some((count, format!("{count} in {}", cluster.name)))
     });
@@ -354,15 +360,16 @@ fn has_finalizer(fdhpa: &FederatedHPA) -> bool {
 /// True if the fleet needs an HPA in some member.
 fn needs_finalizer<M>(fleet: &FleetDecided<M>, plans: &[MemberPlan]) -> bool {
     let is_auto = fleet.item.fleet_spec().workload.strategy == Strategy::Auto;
-    let writes_child = |action: &Action| matches!(action, Action::Child { .. });
     let mut decided = plans.iter().filter_map(|plan| plan.decided.as_ref());
-    is_auto && decided.any(|decided| writes_child(&decided.decision.action))
+    is_auto && decided.any(|it| matches!(it.decision.action, Action::Child { .. }))
 }
 
 /// True if every member was observed, and none has an object of ours.
 fn is_clean<M: Member>(fleet: &FleetDecided<M>) -> bool {
-    let mut members = fleet.observed.members.values();
-    members.all(|member| !member.is_unknown() && !fleet.item.has_hpas_in(&member.view))
+    let members = &fleet.observed.members;
+    members
+        .values()
+        .all(|it| !it.is_unknown() && !fleet.item.has_hpas_in(&it.view))
 }
 
 fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool {
@@ -377,9 +384,10 @@ fn is_retained(hpa: &HpaView) -> bool {
 
 /// A field that says which fleet an HPA belongs to: a label on a created HPA, an annotation on an adopted one.
 fn label_or_annotation<'h>(hpa: &'h HpaView, key: &str) -> Option<&'h str> {
-    let places = [&hpa.labels, &hpa.annotations].into_iter();
-    let mut found = places.filter_map(|fields| fields.get(key).and_then(Value::as_str));
-    found.next()
+    let places = [&hpa.labels, &hpa.annotations];
+    places
+        .into_iter()
+        .find_map(|fields| fields.get(key)?.as_str())
 }
 
 #[expect(
@@ -398,17 +406,6 @@ fn log_collected(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>)
     }
 }
 
-async fn clean_up_hpa<M: Member>(
-    writer: &Writer<'_, M>,
-    hpa: &HpaView,
-    cleanup: HpaCleanup<'_>,
-) -> Result<(), ClusterError> {
-    match cleanup {
-        HpaCleanup::Release => writer.release(hpa).await.map(drop),
-        HpaCleanup::Orphan(behavior) => writer.orphan(hpa, behavior).await,
-    }
-}
-
 /// The JSON patch that adds or removes our finalizer and leaves those of others.
 fn finalizer_patch(fdhpa: &FederatedHPA, held: bool) -> Value {
     let before = fdhpa.finalizers();
@@ -417,20 +414,24 @@ fn finalizer_patch(fdhpa: &FederatedHPA, held: bool) -> Value {
     if held {
         after.push(FINALIZER);
     }
-    let same = |field: &str, value: Value| json!({ "op": "test", "path": format!("/metadata/{field}"), "value": value });
     let mut patch = if before.is_empty() {
         // JSON patch cannot test that a list is absent; the version shows whether another writer added one.
-        let version = fdhpa.resource_version().map(Value::from);
-        let version = version.map(|version| same("resourceVersion", version));
-        let uid = same("uid", fdhpa.uid().into());
-        std::iter::once(uid).chain(version).collect()
+        let version = fdhpa.resource_version();
+        std::iter::once(test_of("uid", fdhpa.uid()))
+            .chain(version.map(|version| test_of("resourceVersion", version)))
+            .collect()
     } else {
         // Fails if another writer has changed the list meanwhile.
-        vec![same("finalizers", before.into())]
+        vec![test_of("finalizers", before)]
     };
     // `add` also replaces a list that is there.
     patch.push(json!({ "op": "add", "path": "/metadata/finalizers", "value": after }));
     Value::Array(patch)
+}
+
+/// The operation of a JSON patch that fails unless a field of the metadata has this value.
+fn test_of(field: &str, value: impl Into<Value>) -> Value {
+    json!({ "op": "test", "path": format!("/metadata/{field}"), "value": value.into() })
 }
 
 #[cfg(test)]

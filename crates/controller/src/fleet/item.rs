@@ -51,8 +51,10 @@ impl FleetItem {
     /// True if a member has an HPA that the fleet created or adopted, as far as is known.
     pub fn has_hpas_in<M: Member>(&self, view: &MemberView<M>) -> bool {
         let namespace = &self.fleet_spec().workload.target.namespace;
-        let connected = view.cluster.iter();
-        let mut hpas = connected.flat_map(|cluster| cluster.hpas(namespace));
-        hpas.any(|hpa| child_hpa::is_of_fleet(&hpa, &self.owner.uid))
+        let hpas = view.cluster.as_ref().map(|it| it.hpas(namespace));
+        let uid = &self.owner.uid;
+        hpas.iter()
+            .flatten()
+            .any(|hpa| child_hpa::is_of_fleet(hpa, uid))
     }
 }

@@ -28,33 +28,35 @@ impl LastMove {
         let text = cluster.reason.as_deref().unwrap_or_default();
         // The notes may no longer be true.
         let reason = MemberReason::parse(text).with_notes([]);
-        let count = |n: Option<i32>| n.map(Replicas::from_i32);
-        let bounds = count(cluster.min).zip(count(cluster.max));
-        let bounds = bounds.map(|(min, max)| ReplicaBounds::new(min, max));
         let has_changed = reason.names_a_change();
-        let word = reason.reason();
-        let is_of_move = word.is_some_and(|word| is_move(word, has_changed));
-        let moved = bounds.filter(|_| is_of_move);
-        Self(moved.map(|bounds| Moved { bounds, reason }))
+        let is_of_move = matches!(reason.reason(), Some(word) if is_move(word, has_changed));
+        let bounds = bounds_of(cluster).filter(|_| is_of_move);
+        Self(bounds.map(|bounds| Moved { bounds, reason }))
     }
 
     /// The reason to show with this decision.
     pub fn shown(&mut self, decided: &MemberDecision, is_previewed: bool) -> Option<MemberReason> {
         let bounds = ReplicaBounds::new(decided.min, decided.max);
         let (word, reason) = MemberReason::of(decided)?;
-        let changes = decided
-            .before
-            .is_some_and(|bounds| bounds.max != decided.max);
+        let changes = (decided.before).is_some_and(|bounds| bounds.max != decided.max);
         if is_move(word, changes) {
             let reason = reason.clone();
             self.0 = Some(Moved { bounds, reason });
         }
         // A preview restores nothing.
         let is_uneventful = word == Reason::Steady || is_previewed && word == Reason::Restored;
-        let last = self.0.as_ref().filter(|last| last.bounds == bounds);
-        let last = last.filter(|_| is_uneventful);
-        last.map(|last| last.reason.clone()).or(Some(reason))
+        let last = self.0.as_ref().filter(|_| is_uneventful);
+        match last.filter(|last| last.bounds == bounds) {
+            Some(last) => Some(last.reason.clone()),
+            None => Some(reason),
+        }
     }
+}
+
+/// The bounds of a member as its status row shows them.
+pub fn bounds_of(cluster: &ClusterStatus) -> Option<ReplicaBounds> {
+    let [min, max] = [cluster.min?, cluster.max?].map(Replicas::from_i32);
+    Some(ReplicaBounds::new(min, max))
 }
 
 /// True if a reason is that of a move, not of a state; `changes` says whether the maximum changes.

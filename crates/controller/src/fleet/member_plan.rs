@@ -13,7 +13,7 @@ use foretide_federate::{Action as MemberAction, Entry, FleetDecision, Ledger, Me
 
 use super::{
     item::FleetItem,
-    observe::{FleetObservation, MemberObservation, ObservedMember, Present},
+    observation::{FleetObservation, MemberObservation, ObservedMember, Present},
     placement::{self, Placement},
     state::{FleetState, MemberRecord},
     template::Template,
@@ -58,16 +58,17 @@ pub fn any_writes_by_ledger(
 ) -> bool {
     // Parsed only where a plan writes.
     let stored = LazyCell::new(|| stored().unwrap_or_default());
-    let written_max =
-        |ledger: &Ledger, name: &str| ledger.members.get(name).map(|entry| entry.written);
-    // A maximum may be new where the rules change nothing: a member whose share is gone keeps its pods for a while, and
-    // one that has a share again may still have the HPA of its former one.
-    let is_decided = |plan: &MemberPlan| {
-        let share = decision.member(&plan.name);
-        share.is_some_and(|share| share.action.writes())
-            || written_max(ledger, &plan.name) != written_max(&stored, &plan.name)
-    };
-    plans.iter().any(|plan| plan.writes() && is_decided(plan))
+    plans.iter().filter(|plan| plan.writes()).any(|plan| {
+        let name = &plan.name;
+        // A maximum may be new where the rules change nothing: a member whose share is gone keeps its pods for a while,
+        // and one that has a share again may still have the HPA of its former one.
+        matches!(decision.member(name), Some(share) if share.action.writes())
+            || written_max(ledger, name) != written_max(&stored, name)
+    })
+}
+
+fn written_max(ledger: &Ledger, member: &str) -> Option<Replicas> {
+    Some(ledger.members.get(member)?.written)
 }
 
 // === impl MemberPlan ===
@@ -75,15 +76,16 @@ pub fn any_writes_by_ledger(
 impl MemberPlan {
     /// True if the plan writes anything, apart from what the member has already. A preview writes nothing.
     fn writes(&self) -> bool {
-        let is_child_written = |decided: &Decided| {
-            let releases = !decided.delegates && decided.observation.hpas.acting().is_some();
-            releases || !matches!(decided.decision.action, Action::Hold { .. })
+        let is_child_written = match &self.decided {
+            Some(it) if !matches!(it.decision.action, Action::Hold { .. }) => true,
+            Some(it) => !it.delegates && it.observation.hpas.acting().is_some(),
+            None => false,
         };
         self.placement.is_some()
             || self.replicas.is_some()
             || self.removes.is_some()
             || self.orphan.is_some()
-            || self.decided.as_ref().is_some_and(is_child_written)
+            || is_child_written
     }
 }
 
@@ -121,16 +123,18 @@ impl Planner<'_> {
             members, ledger, ..
         } = fleet;
         members.retain(|name, _| decision.member(name).is_some());
-        let plans = decision.members.iter().filter_map(|decision| {
+        let mut plans = Vec::new();
+        for decision in &decision.members {
             let share = Share {
                 decision,
                 entry: ledger.members.get(&decision.name),
             };
             let record = members.entry(decision.name.clone()).or_default();
-            let member = observed.members.get(&decision.name)?;
-            self.plan(share, member, record)
-        });
-        plans.collect()
+            if let Some(member) = observed.members.get(&decision.name) {
+                plans.extend(self.plan(share, member, record));
+            }
+        }
+        plans
     }
 
     /// The plan for a member, if anything is to be done in it.
@@ -293,8 +297,8 @@ impl Planner<'_> {
         present: &Present,
     ) -> TargetObservation {
         let terms = &self.item.spec;
-        let read = terms.observed_workload.metrics.iter();
-        let mut own = read.map(|metric| terms.spec.is_members_own(metric));
+        let read = &terms.observed_workload.metrics;
+        let mut own = read.iter().map(|metric| terms.spec.is_members_own(metric));
         let mut observed = present.observed.clone();
         // One reading per metric of the observed workload, in its order.
         let readings = &mut observed.observation.readings;

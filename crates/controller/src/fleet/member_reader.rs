@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     decide::largest_demand,
     item::FleetItem,
-    observe::{FleetObservation, MemberObservation, ObservedMember, Present},
+    observation::{FleetObservation, MemberObservation, ObservedMember, Present},
     state::{FleetState, MemberRecord, ShapedMin},
 };
 use crate::{child_hpa::as_child, observe::TargetObservation, related_hpas::RelatedHpas};
@@ -28,11 +28,12 @@ pub struct MemberReader<'a> {
 impl MemberReader<'_> {
     /// Every member as the rules read it.
     pub fn read_all<M>(self, seen: &FleetObservation<M>, fleet: &mut FleetState) -> Vec<Member> {
-        let members = seen.members.iter().map(|(name, member)| {
+        let mut members = Vec::new();
+        for (name, member) in &seen.members {
             let record = fleet.members.entry(name.clone()).or_default();
-            self.read(member, record)
-        });
-        members.collect()
+            members.push(self.read(member, record));
+        }
+        members
     }
 
     /// A member as it was seen, or else as it was seen last.
@@ -87,8 +88,7 @@ impl MemberReader<'_> {
     /// in its health, or `lost_after` after it was seen last, whichever was known first. A time restored from status
     /// does not count, because the controller may have been absent since.
     fn lost(self, health: Health, last: Option<&Member>, seen: bool) -> Health {
-        let before = last.map(|member| member.health);
-        let since = match (health, before) {
+        let since = match (health, last.map(|member| member.health)) {
             (Health::Unknown { since }, Some(Health::Unknown { since: before })) => {
                 since.min(before)
             }
@@ -146,9 +146,9 @@ impl MemberReader<'_> {
         if present.is_idle() {
             return Some(0.0);
         }
-        let metrics = self.item.spec.observed_workload.metrics.iter();
-        let readings = metrics.zip(&present.observed.observation.readings);
-        largest_demand(readings, &present.observed, self.now)
+        let (metrics, seen) = (&self.item.spec.observed_workload.metrics, &present.observed);
+        let readings = metrics.iter().zip(&seen.observation.readings);
+        largest_demand(readings, seen, self.now)
     }
 }
 

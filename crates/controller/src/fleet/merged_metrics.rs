@@ -10,12 +10,12 @@ use foretide_domain::{
     demand::is_available,
     forecast::{ForecastReading, Predicted},
     hpa::{MetricSpec, Target},
-    observation::{Cause, Measured, Pod, PodSample, PodUsage, Reading, Unavailable},
+    observation::{Cause, Measured, Pod, Reading, Unavailable},
 };
 use foretide_models::DemandBounds;
 use jiff::Timestamp;
 
-use super::{item::FleetItem, observe::Present};
+use super::{item::FleetItem, observation::Present};
 use crate::{
     forecaster::{SeriesKey, forecasts::Forecasts},
     observe::{ForecastSeries, TargetObservation},
@@ -40,23 +40,22 @@ pub struct Members<'a> {
 impl Members<'_> {
     /// The observation as of one workload.
     pub fn merged(&self, forecasts: &Forecasts, now: Timestamp) -> TargetObservation {
-        let with_unreachable = |of: fn(&Observation) -> Replicas| {
-            self.unreachable.saturating_add(sum_over(self.present, of))
-        };
-        let all_named = self.present.iter().flat_map(|(member, present)| {
-            let pods = present.observed.observation.pods.iter();
-            pods.map(|pod| named(member, pod))
-        });
-        let pods: Vec<Arc<Pod>> = all_named.collect();
+        let mut pods = Vec::new();
+        for (member, present) in self.present {
+            let own = &present.observed.observation.pods;
+            pods.extend(own.iter().map(|pod| named(member, pod)));
+        }
+        let [spec, status] = [
+            sum_over(self.present, |seen| seen.scale.spec),
+            sum_over(self.present, |seen| seen.scale.status),
+        ]
+        .map(|seen| self.unreachable.saturating_add(seen));
         let template = self
             .present
             .iter()
             .find_map(|(_, present)| present.observed.scale.template.clone());
         let scale = ScaleView {
-            scale: Scale {
-                spec: with_unreachable(|seen| seen.scale.spec),
-                status: with_unreachable(|seen| seen.scale.status),
-            },
+            scale: Scale { spec, status },
             uid: self.item.owner.uid.clone(),
             template,
             // The rest is only for reading pods and writing the scale, which is done in each member.
@@ -87,29 +86,27 @@ impl Members<'_> {
         now: Timestamp,
     ) -> Vec<ForecastReading> {
         let spec = self.item.fleet_spec();
-        let of = |uid: &str| {
-            let series = ForecastSeries {
-                forecasts,
-                uid,
-                workload: &spec.workload,
-            };
-            series.readings(pods, scale, now)
+        let uid = self.item.autoscaler.uid();
+        let series = ForecastSeries {
+            forecasts,
+            uid,
+            workload: &spec.workload,
         };
-        let fleet_uid = self.item.autoscaler.uid();
-        let mut whole = of(fleet_uid);
+        let mut whole = series.readings(pods, scale, now);
         if !spec.is_duplicated() {
             return whole;
         }
-        let members = self.present.iter();
-        let of_each: Vec<_> = members
-            .map(|(member, _)| of(&SeriesKey::of_member(fleet_uid, member)))
-            .collect();
+        let mut of_each = Vec::new();
+        for (member, _) in self.present {
+            let uid = &SeriesKey::of_member(uid, member);
+            of_each.push(ForecastSeries { uid, ..series }.readings(pods, scale, now));
+        }
         for (position, reading) in whole.iter_mut().enumerate() {
             let of_members = of_each.iter().filter_map(|all| all.get(position));
-            let sum = of_members.cloned().reduce(added);
             // What is measured once for the fleet is forecast once, too.
-            let own = sum.filter(|sum| !spec.scopes.contains(&sum.name));
-            if let Some(sum) = own {
+            if let Some(sum) = of_members.cloned().reduce(added)
+                && !spec.scopes.contains(&sum.name)
+            {
                 *reading = sum;
             }
         }
@@ -119,21 +116,21 @@ impl Members<'_> {
     /// One reading per metric of the spec, in its order.
     fn readings(&self) -> Vec<Reading> {
         let spec = self.item.fleet_spec();
-        let metrics = spec.workload.metrics.iter().enumerate();
-        let mut of_members = 0;
-        let reading = |(position, metric): (usize, &MetricSpec)| {
+        let mut column = 0;
+        let mut readings = Vec::new();
+        for (position, metric) in spec.workload.metrics.iter().enumerate() {
             if !spec.is_read_in_members(metric) {
-                let read = self.hub.get(&position).cloned();
-                return read.unwrap_or_else(|| Err(not_read()));
+                let read = self.hub.get(&position);
+                readings.push(read.map_or_else(|| Err(not_read()), Reading::clone));
+                continue;
             }
-            let column = of_members;
-            of_members += 1;
-            match together(metric, self.present, column) {
+            readings.push(match together(metric, self.present, column) {
                 Ok(Measured::Total(_)) if self.unreachable > Replicas::ZERO => Err(partial()),
                 reading => reading,
-            }
-        };
-        metrics.map(reading).collect()
+            });
+            column += 1;
+        }
+        readings
     }
 }
 
@@ -155,10 +152,9 @@ fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
 
 /// Sum of a count over all members that were seen.
 fn sum_over(present: &[(&str, &Present)], of: fn(&Observation) -> Replicas) -> Replicas {
-    let counts = present
-        .iter()
-        .map(|(_, present)| of(&present.observed.observation));
-    counts.fold(Replicas::ZERO, Replicas::saturating_add)
+    present.iter().fold(Replicas::ZERO, |sum, (_, present)| {
+        sum.saturating_add(of(&present.observed.observation))
+    })
 }
 
 fn named(member: &str, pod: &Arc<Pod>) -> Arc<Pod> {
@@ -215,8 +211,8 @@ fn together(metric: &MetricSpec, parts: &[(&str, &Present)], column: usize) -> R
 }
 
 fn ready_pods(present: &Present) -> i128 {
-    let pods = present.observed.observation.pods.iter();
-    pods.filter(|pod| is_available(pod)).map(|_| 1).sum()
+    let pods = &present.observed.observation.pods;
+    pods.iter().map(|pod| i128::from(is_available(pod))).sum()
 }
 
 /// Merges the values of an Object metric in several members into one; the values of other metrics stay as they are.
@@ -227,16 +223,16 @@ fn as_one_object(metric: &MetricSpec, values: Vec<i64>, ready: &[i128]) -> Vec<i
     let MetricSpec::Object { target, .. } = metric else {
         return values;
     };
-    let wide = || values.iter().map(|value| i128::from(*value));
+    let wide: Vec<_> = values.iter().copied().map(i128::from).collect();
     let pods: i128 = ready.iter().sum();
     let one = match target {
         _ if values.len() < 2 => return values,
         Target::Value(_) if pods > 0 => {
-            let weighted = wide().zip(ready).map(|(value, pods)| value * pods);
+            let weighted = wide.iter().zip(ready).map(|(value, pods)| value * pods);
             weighted.sum::<i128>() / pods
         }
-        Target::Value(_) => wide().max().unwrap_or_default(),
-        _ => wide().sum(),
+        Target::Value(_) => wide.into_iter().max().unwrap_or_default(),
+        _ => wide.iter().sum(),
     };
     vec![i64::try_from(one).unwrap_or(i64::MAX)]
 }
@@ -267,21 +263,21 @@ fn joined(so_far: Option<Measured>, member: &str, measured: &Measured) -> Measur
 
 /// The measurements of a member, with its pods called by their names in the fleet.
 fn renamed(member: &str, measured: &Measured) -> Measured {
-    let usage = |usage: &Arc<PodUsage>| {
-        Arc::new(PodUsage {
-            pod: in_member(member, &usage.pod),
-            ..PodUsage::clone(usage)
-        })
-    };
-    let sample = |sample: &PodSample| PodSample {
-        pod: in_member(member, &sample.pod),
-        ..sample.clone()
-    };
-    match measured {
-        Measured::Usage(all) => Measured::Usage(all.iter().map(usage).collect()),
-        Measured::Samples(all) => Measured::Samples(all.iter().map(sample).collect()),
-        Measured::Total(all) => Measured::Total(all.clone()),
+    let mut renamed = measured.clone();
+    match &mut renamed {
+        Measured::Usage(all) => {
+            for usage in all.iter_mut().map(Arc::make_mut) {
+                usage.pod = in_member(member, &usage.pod);
+            }
+        }
+        Measured::Samples(all) => {
+            for sample in all {
+                sample.pod = in_member(member, &sample.pod);
+            }
+        }
+        Measured::Total(_) => {}
     }
+    renamed
 }
 
 #[cfg(test)]
@@ -289,7 +285,7 @@ mod tests {
     use foretide_domain::{
         forecast::Refused,
         hpa::{MetricContext, ObjectRef, Settings, Tolerance, propose},
-        observation::{Container, ContainerUsage, Phase, Readiness, Status},
+        observation::{Container, ContainerUsage, Phase, PodSample, PodUsage, Readiness, Status},
         proposal::Reason,
     };
     use jiff::SignedDuration;

@@ -12,6 +12,7 @@ mod apply;
 mod change;
 mod decide;
 mod decided;
+mod division;
 mod events;
 mod finalizer;
 mod item;
@@ -19,6 +20,7 @@ mod last_move;
 mod member_plan;
 mod member_reader;
 mod merged_metrics;
+mod observation;
 mod observe;
 mod participants;
 mod placement;
@@ -36,38 +38,37 @@ use std::{
 
 use foretide_crds::FederatedHPA;
 use foretide_domain::Replicas;
-use foretide_federate::{FleetDecision, Reason};
 use jiff::Timestamp;
 
 use self::{
     apply::MemberWriter,
-    decide::FleetWorkload,
     decided::{FleetApplied, FleetDecided},
+    division::Division,
     finalizer::{Finalizers, FleetCleanup},
     item::{FleetItem, FleetTerms},
-    member_plan::{MemberPlan, Planner},
-    member_reader::MemberReader,
-    observe::{DueFleet, FleetObservation, FleetRound, ReadTime},
-    participants::Participants,
+    member_plan::MemberPlan,
+    observation::FleetObservation,
+    observe::{DueFleet, FleetRound, ReadTime},
     state::FleetState,
 };
 use super::{
-    Setup, Shared,
-    decide::{DecideContext, Decided},
+    decide::DecideContext,
     findings::Findings,
     kind::{Changed, Kind, Observed, StateCellOf, StateOf, StatesOf},
-    report::{LedgerIntent, Report, ReportState, Reporter, Trouble, unusable_copies},
-    state::{ObjectState, StateCell},
+    report::{Report, ReportState, Reporter, Trouble, troubles, unusable_copies},
+    run::Controller,
+    setup::{Setup, Shared},
 };
-use crate::forecaster::SeriesKey;
 use foretide_api::ports::{Cluster, ClusterError, Fleet};
 use foretide_api::{
     autoscaler::Autoscaler,
     ownership::{Owner, OwnerKind},
-    status::stored_ledger,
     validation::{self, Invalid},
 };
-use foretide_base::{clock::Monotonic, telemetry::Write};
+use foretide_base::{
+    clock::{Clock, Monotonic},
+    telemetry::Write,
+};
 
 /// The fleets whose objects are in one cluster, the hub.
 #[derive(Debug)]
@@ -82,10 +83,24 @@ pub struct Federated<C, F> {
     is_ending: AtomicBool,
 }
 
+/// The controller of `FederatedHPA`s.
+pub type FleetController<C, F> = Controller<C, Federated<C, F>>;
+
+// === impl FleetController ===
+
+impl<C: Cluster, F: Fleet> FleetController<C, F> {
+    /// A controller of the fleets whose objects are in the cluster `hub`, without state.
+    #[must_use]
+    pub fn new(hub: Arc<C>, fleet: Arc<F>, clock: Clock, setup: Setup, shared: Shared) -> Self {
+        let kind = Federated::new(Arc::clone(&hub), fleet, &setup, shared.clone());
+        Self::of_kind(hub, kind, clock, setup, shared)
+    }
+}
+
 // === impl Federated ===
 
 impl<C: Cluster, F: Fleet> Federated<C, F> {
-    pub(crate) fn new(hub: Arc<C>, fleet: Arc<F>, setup: &Setup, shared: Shared) -> Self {
+    fn new(hub: Arc<C>, fleet: Arc<F>, setup: &Setup, shared: Shared) -> Self {
         Self {
             hub,
             fleet,
@@ -94,45 +109,6 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
             finalizers: Arc::default(),
             is_ending: AtomicBool::new(false),
         }
-    }
-
-    /// A decision without what has no effect now: holds while the controller ends, and what a preview would restore.
-    fn without_ineffective(
-        &self,
-        mut decision: FleetDecision,
-        is_previewed: bool,
-    ) -> FleetDecision {
-        let is_ending = self.is_ending.load(Ordering::Acquire);
-        for share in &mut decision.members {
-            // While no controller runs, a hold would keep an HPA from scaling down.
-            share.hold &= !is_ending;
-            let restored = |reason: &&mut Reason| is_previewed && **reason == Reason::Restored;
-            for reason in share.reasons.iter_mut().filter(restored) {
-                *reason = Reason::Steady;
-            }
-        }
-        decision
-    }
-
-    /// Carries out the plans of one fleet, once its object has the finalizer that they need and the ledger that they
-    /// follow.
-    async fn carry_out(&self, mut fleet: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
-        let plans = std::mem::take(&mut fleet.plans);
-        if let Err(error) = self.prepare(&fleet, &plans).await {
-            let outcome = Err(error);
-            return FleetApplied { fleet, outcome };
-        }
-        let members = &fleet.observed.members;
-        let writable = plans.into_iter().filter_map(|plan| {
-            let cluster = members.get(&plan.name)?.view.cluster.as_deref()?;
-            Some((cluster, plan))
-        });
-        let writer = MemberWriter {
-            telemetry: &self.shared.telemetry,
-            deadline: self.setup.member_deadline,
-        };
-        let outcome = Ok(writer.apply(&fleet.decision, writable.collect()).await);
-        FleetApplied { fleet, outcome }
     }
 
     /// Writes to the hub what must be there before the first write to a member.
@@ -225,7 +201,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 
     fn restore(&self, object: &FederatedHPA, reported: &ReportState) -> FleetState {
-        FleetState::restored(object, reported.ledger().as_deref())
+        FleetState::restored(object, reported.written.ledger().as_deref())
     }
 
     fn forget(&self, gone: &mut StateOf<Self>) {
@@ -242,20 +218,13 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         now: Monotonic,
     ) -> impl Future<Output = ()> + Send + 'static {
         let mut idle = self.hub.federated();
-        idle.retain(|fdhpa| {
-            fdhpa
-                .metadata
-                .uid
-                .as_ref()
-                .is_none_or(|uid| !busy.contains(uid))
-        });
-        let members_of = |uid: &str| {
-            let state = states.get(uid).map(StateCell::lock);
-            state.map_or_else(Vec::new, |state| {
-                state.of_kind.members.keys().cloned().collect()
-            })
-        };
-        let deleting = self.finalizers.deleting(idle, members_of, now);
+        idle.retain(|fdhpa| !fdhpa.metadata.uid.iter().any(|uid| busy.contains(uid)));
+        let deleting = self
+            .finalizers
+            .deleting(idle, now, |uid| match states.get(uid) {
+                Some(state) => state.lock().of_kind.members.keys().cloned().collect(),
+                None => Vec::new(),
+            });
         let cleanup = FleetCleanup {
             hub: Arc::clone(&self.hub),
             fleet: Arc::clone(&self.fleet),
@@ -312,55 +281,32 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         item: FleetItem,
         observed: FleetObservation<F::Member>,
     ) -> (FleetDecided<F::Member>, Findings) {
-        let forecasts = &*self.shared.forecasts;
-        let fleet = &mut state.of_kind;
-        let spec = item.fleet_spec();
-        let reader = MemberReader {
-            item: &item,
-            now: context.now,
+        Division {
+            context,
+            forecasts: &self.shared.forecasts,
             lost_after: self.fleet.lost_after(),
-        };
-        let members = reader.read_all(&observed, fleet);
-        fleet.down = observed.down();
-        let mut policy = spec.policy_in_force();
-        policy.previewed |= item.conflicts.older.is_some();
-        let ledger = fleet.ledger.clone();
-        let classified =
-            foretide_federate::ClassifiedFleet::new(&policy, &members, &ledger, context.now);
-        let by_name = classified.participation();
-        let participants = Participants::of(&observed, &by_name, spec.is_previewed());
-        let workload = FleetWorkload {
-            context,
-            forecasts,
-            item: &item,
-            participants: &participants,
-        };
-        let whole = workload.decide(&mut state.target, fleet);
-        let (divided, next) = classified.decide(&whole.total);
-        fleet.ledger = next;
-        let decision = self.without_ineffective(divided, spec.is_previewed());
-        let planner = Planner {
-            context,
-            forecasts,
-            item: &item,
-            template: observed.placed_template(),
-        };
-        let plans = planner.plan_all(&decision, &observed, fleet);
-        let findings = findings(&participants, &whole.decided, &plans, state);
-        let decided = FleetDecided {
-            intent: intent(state, &decision, &plans),
-            item,
-            observed,
-            whole,
-            members,
-            decision,
-            plans,
-        };
-        (decided, findings)
+            is_ending: self.is_ending.load(Ordering::Acquire),
+        }
+        .decide(state, item, observed)
     }
 
-    async fn apply(&self, decided: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
-        self.carry_out(decided).await
+    async fn apply(&self, mut fleet: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
+        let plans = std::mem::take(&mut fleet.plans);
+        if let Err(error) = self.prepare(&fleet, &plans).await {
+            let outcome = Err(error);
+            return FleetApplied { fleet, outcome };
+        }
+        let members = &fleet.observed.members;
+        let writable = plans.into_iter().filter_map(|plan| {
+            let cluster = members.get(&plan.name)?.view.cluster.as_deref()?;
+            Some((cluster, plan))
+        });
+        let writer = MemberWriter {
+            telemetry: &self.shared.telemetry,
+            deadline: self.setup.member_deadline,
+        };
+        let outcome = Ok(writer.apply(&fleet.decision, writable.collect()).await);
+        FleetApplied { fleet, outcome }
     }
 
     fn record(
@@ -378,8 +324,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             let record = fleet.members.entry(name.clone()).or_default();
             again |= applied.record(record, behavior, now);
             // Pods that are not the fleet's do not change its count.
-            let counted = fleet.counted.as_ref();
-            let is_counted = counted.is_some_and(|names| names.contains(name));
+            let is_counted = fleet.counted.iter().any(|names| names.contains(name));
             if let Some((from, to)) = applied.scaled().filter(|_| is_counted) {
                 (before, after) = (before.saturating_add(from), after.saturating_add(to));
             }
@@ -409,15 +354,15 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
 
     fn publish_states(&self, states: &StatesOf<Self>) {
         let mut down = BTreeSet::new();
-        for state in states.all() {
+        for (_, state) in states.by_uid() {
             down.extend(state.lock().of_kind.down.iter().cloned());
         }
         self.shared.telemetry.members_down(down);
     }
 
     fn must_release(state: &StateOf<Self>) -> bool {
-        let mut entries = state.of_kind.ledger.members.values();
-        entries.any(|entry| entry.held)
+        let ledger = &state.of_kind.ledger;
+        ledger.members.values().any(|entry| entry.held)
     }
 
     fn begin_release(&self) {
@@ -425,47 +370,9 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 }
 
-/// Findings for others: the demand of the whole and of each member, and the members whose demand the former is.
-fn findings<M>(
-    participants: &Participants<'_, M>,
-    whole: &Decided,
-    plans: &[MemberPlan],
-    state: &mut ObjectState<FleetTerms, FleetState>,
-) -> Findings {
-    let uid = whole.part.autoscaler.uid();
-    let mut findings = Findings::of_fleet(participants.histories());
-    // A total without some members would be learned as a drop in demand.
-    if participants.are_all_seen() {
-        findings.add(uid, &mut state.lead_times, whole);
-    }
-    let decided = plans
-        .iter()
-        .filter_map(|plan| Some((&plan.name, plan.decided.as_ref()?)));
-    for (name, decided) in decided {
-        let record = state.of_kind.members.entry(name.clone()).or_default();
-        let series_uid = SeriesKey::of_member(uid, name);
-        findings.add(&series_uid, &mut record.lead_times, decided);
-    }
-    findings
-}
-
-/// The ledger that is to be stored before members are written, if any is written by what changed in it.
-fn intent(
-    state: &ObjectState<FleetTerms, FleetState>,
-    decision: &FleetDecision,
-    plans: &[MemberPlan],
-) -> Option<LedgerIntent> {
-    let ledger = &state.of_kind.ledger;
-    let stored = || state.report.ledger().as_deref().and_then(stored_ledger);
-    member_plan::any_writes_by_ledger(plans, decision, ledger, stored)
-        .then(|| state.report.intent(ledger))
-        .flatten()
-}
-
 /// The trouble that nothing can be decided without a member.
 fn no_members() -> Vec<Trouble> {
     let message = "there is no member cluster; put the kubeconfig of each into a labeled Secret of the members' \
                    namespace";
-    let trouble = |kind| (kind, "NoMembers", message.to_owned());
-    vec![trouble("Ready"), trouble("Assigned")]
+    troubles(["Ready", "Assigned"], "NoMembers", message)
 }

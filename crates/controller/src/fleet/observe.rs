@@ -1,8 +1,8 @@
 //! First step of a fleet's sync: every member that concerns it is observed, all of them at once.
 //!
 //! Each member is observed as an autoscaler of one cluster observes its own, in a task of its own and within a deadline
-//! of its own, so that neither a slow member nor another fleet makes it late. A member that does not answer, or whose
-//! answer is incomplete, is unknown; it is never taken for empty. Nothing is decided here, and nothing is written.
+//! of its own, so that neither a slow member nor another fleet makes it late. Nothing is decided here, and nothing is
+//! written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,18 +14,21 @@ use foretide_domain::{
     Replicas,
     observation::{Container, Reading, Requests},
 };
-use foretide_federate::{Estimate, Health, Membership, PodShape, Profile, WorkloadSource};
+use foretide_federate::{Health, Membership, PodShape, Profile, WorkloadSource};
 use futures::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 
-use super::{item::FleetItem, template::Template};
+use super::{
+    item::FleetItem,
+    observation::{FleetObservation, MemberObservation, ObservedMember, Placed, Present, in_reach},
+    template::Template,
+};
 use crate::{
     child_hpa::as_child,
     forecaster::forecasts::Forecasts,
     observe::{self, ClusterReads, TargetObservation},
     part::Part,
-    related_hpas::RelatedHpas,
 };
 use foretide_api::ports::{Cluster, ClusterError, Member, MemberView};
 
@@ -39,147 +42,6 @@ pub struct DueFleet {
     pub remaining: BTreeSet<String>,
     /// UIDs of the children that were written last, by member.
     pub children: BTreeMap<String, String>,
-}
-
-/// Observation of one fleet.
-#[derive(Debug)]
-pub struct FleetObservation<M> {
-    /// Every member that is a candidate or has something of ours, by name.
-    pub members: BTreeMap<String, ObservedMember<M>>,
-    /// The readings from the hub, by position in the spec's metrics.
-    pub hub: BTreeMap<usize, Reading>,
-    /// The workload that the hub places, where it does, or the reason why it cannot be read.
-    pub template: Placed,
-}
-
-/// A workload that the hub places and the needs of one replica of it, or the reason why it cannot be read; absent where
-/// others place it.
-type Placed = Option<Result<(Template, PodShape), ClusterError>>;
-
-/// One member, and its observation.
-#[derive(Debug)]
-pub struct ObservedMember<M> {
-    pub view: Arc<MemberView<M>>,
-    pub observed: MemberObservation,
-}
-
-/// Observation of one member.
-#[derive(Debug)]
-pub enum MemberObservation {
-    /// The workload is in the member.
-    Present(Box<Present>),
-    /// The member answers, and lacks the workload.
-    Absent {
-        /// Number of replicas that the member holds.
-        capacity: Option<Estimate>,
-        /// The HPAs that it has for the workload nevertheless.
-        hpas: RelatedHpas,
-    },
-    /// The member, or the workload in it, cannot be observed.
-    Unknown {
-        /// The reason.
-        problem: String,
-        /// True if the member answers, and only this workload cannot be read.
-        answers: bool,
-    },
-}
-
-/// Everything about a workload in one member.
-#[derive(Debug, Clone)]
-pub struct Present {
-    /// The observation, as for an autoscaler of one cluster; readings in the order of the observed workload.
-    pub observed: TargetObservation,
-    /// Pods without a node.
-    pub unschedulable: Replicas,
-    /// Time since when the oldest of the pods without a node has been unschedulable.
-    pub unschedulable_since: Option<Timestamp>,
-    /// Number of replicas that the member holds in total.
-    pub capacity: Option<Estimate>,
-    /// True if the hub places the workload and this one is not from it.
-    pub foreign: bool,
-    /// Field manager that changed the replicas since they were seen last, if neither an HPA nor we did.
-    pub replica_writer: Option<String>,
-}
-
-// === impl FleetObservation ===
-
-impl<M> FleetObservation<M> {
-    /// The workload that the hub places, if it does and it could be read.
-    pub fn placed_template(&self) -> Option<&Template> {
-        let (template, _) = self.template.as_ref()?.as_ref().ok()?;
-        Some(template)
-    }
-
-    /// The members that are not ready, for any fleet.
-    pub fn down(&self) -> BTreeSet<String> {
-        let down = self.members.iter().filter(|(_, member)| member.is_down());
-        down.map(|(name, _)| name.clone()).collect()
-    }
-}
-
-// === impl ObservedMember ===
-
-impl<M> ObservedMember<M> {
-    /// True if the member cannot be observed.
-    pub fn is_unknown(&self) -> bool {
-        self.problem().is_some()
-    }
-
-    /// The problem that keeps the member from being scaled, if any: it cannot be observed, it is not ready, or it does
-    /// not accept our credentials.
-    pub fn trouble(&self) -> Option<String> {
-        let is_unready = matches!(self.view.health, Health::NotReady { .. });
-        let reported = || {
-            let problem = self.view.problem.as_deref();
-            problem.map_or_else(|| "not ready".to_owned(), shortened)
-        };
-        let of_view = || (is_unready || self.view.refused).then(reported);
-        self.problem().map(shortened).or_else(of_view)
-    }
-
-    /// True if the member itself is not ready, rather than only the workload of one fleet.
-    fn is_down(&self) -> bool {
-        let is_unknown = matches!(
-            self.observed,
-            MemberObservation::Unknown { answers: false, .. }
-        );
-        is_unknown || self.view.refused || self.view.health != Health::Ready
-    }
-
-    /// The reason why the member cannot be observed, if any.
-    pub fn problem(&self) -> Option<&str> {
-        match &self.observed {
-            MemberObservation::Unknown { problem, .. } => Some(problem),
-            MemberObservation::Present(_) | MemberObservation::Absent { .. } => None,
-        }
-    }
-
-    /// True if no pods run in the member, and none are asked for.
-    pub fn is_idle(&self) -> bool {
-        match &self.observed {
-            MemberObservation::Absent { .. } => true,
-            MemberObservation::Unknown { .. } => false,
-            MemberObservation::Present(present) => present.is_idle(),
-        }
-    }
-
-    /// The workload in the member, if it was seen.
-    pub fn present(&self) -> Option<&Present> {
-        match &self.observed {
-            MemberObservation::Present(present) => Some(present),
-            MemberObservation::Absent { .. } | MemberObservation::Unknown { .. } => None,
-        }
-    }
-}
-
-// === impl Present ===
-
-impl Present {
-    /// True if no pods run, and none are asked for.
-    pub fn is_idle(&self) -> bool {
-        let observation = &self.observed.observation;
-        observation.scale.spec == Replicas::ZERO && observation.pods.is_empty()
-    }
 }
 
 // === impl DueFleet ===
@@ -207,13 +69,14 @@ impl DueFleet {
     ) -> BTreeMap<usize, Reading> {
         let spec = self.item.fleet_spec();
         let namespace = &spec.workload.target.namespace;
-        let metrics = spec.workload.metrics.iter().enumerate();
-        let own = metrics.filter(|(_, metric)| !spec.is_read_in_members(metric));
-        let readings = own.map(|(position, metric)| async move {
-            let read = observe::read_without_pods(hub, namespace, metric);
-            (position, observe::within(timeout, read).await)
-        });
-        join_all(readings).await.into_iter().collect()
+        let mut reads = Vec::new();
+        for (position, metric) in spec.workload.metrics.iter().enumerate() {
+            if !spec.is_read_in_members(metric) {
+                let read = observe::read_without_pods(hub, namespace, metric);
+                reads.push(async move { (position, observe::within(timeout, read).await) });
+            }
+        }
+        join_all(reads).await.into_iter().collect()
     }
 
     /// The hub's object as members get it.
@@ -238,6 +101,7 @@ impl DueFleet {
 }
 
 /// The reads of members that fleets which are due together share.
+#[derive(Debug)]
 pub struct FleetRound<M> {
     members: Vec<Arc<MemberView<M>>>,
     time: ReadTime,
@@ -302,15 +166,13 @@ impl<M: Member> FleetRound<M> {
 
     /// The members of a fleet that are not registered any more, although nobody removed them.
     fn missing(&self, fleet: &DueFleet) -> impl Iterator<Item = Arc<MemberView<M>>> {
-        let is_missing = |name: &&String| {
+        fleet.remaining.iter().filter_map(|name| {
             // The port returns members sorted by name.
-            let found = self
-                .members
-                .binary_search_by(|view| view.profile.name.cmp(name));
-            found.is_err()
-        };
-        let missing = fleet.remaining.iter().filter(is_missing);
-        missing.map(|name| Arc::new(self.time.missing(name)))
+            self.members
+                .binary_search_by(|view| view.profile.name.cmp(name))
+                .err()?;
+            Some(Arc::new(self.time.missing(name)))
+        })
     }
 
     /// Observes a due fleet. A member that has not answered within the deadline is unknown.
@@ -319,23 +181,22 @@ impl<M: Member> FleetRound<M> {
         let fleet = &Arc::new(fleet);
         // Before the members: their capacity, and whether their workload is the hub's, depend on it.
         let template = fleet.read_template(hub, limit).await;
-        let readable = template.as_ref().and_then(|placed| placed.as_ref().ok());
-        let placed = readable.cloned().map(Arc::new);
+        let placed = template.as_ref().and_then(|placed| placed.clone().ok());
+        let placed = placed.map(Arc::new);
         let registered = self
             .members
             .iter()
             .filter(|view| fleet.concerns(&view.profile) || self.has_hpas_of(&fleet.item, view));
-        let concerned = registered.cloned().chain(self.missing(fleet));
-        let tasks = concerned.map(|view| MemberTask {
-            view,
-            fleet: Arc::clone(fleet),
-            placed: placed.clone(),
-            limit,
-        });
         // Tasks, so that arithmetic for one fleet does not use up the time of another one's members.
         let mut running = JoinSet::new();
-        for task in tasks {
-            let reads = in_reach(&task.view).map(|cluster| self.reads_of(&task.view, cluster));
+        for view in registered.cloned().chain(self.missing(fleet)) {
+            let reads = in_reach(&view).map(|cluster| self.reads_of(&view, cluster));
+            let task = MemberTask {
+                view,
+                fleet: Arc::clone(fleet),
+                placed: placed.clone(),
+                limit,
+            };
             running.spawn(task.run(reads));
         }
         let (hub, members) = join(fleet.read_fleet_metrics(hub, limit), running.join_all()).await;
@@ -350,8 +211,8 @@ impl<M: Member> FleetRound<M> {
     fn has_hpas_of(&self, fleet: &FleetItem, view: &MemberView<M>) -> bool {
         let namespace = &fleet.fleet_spec().workload.target.namespace;
         view.cluster.as_ref().is_some_and(|cluster| {
-            let hpas = self.reads_of(view, cluster).hpas(namespace);
-            hpas.has_of_fleet(&fleet.owner.uid)
+            let reads = self.reads_of(view, cluster);
+            reads.hpas(namespace).has_of_fleet(&fleet.owner.uid)
         })
     }
 
@@ -383,12 +244,13 @@ impl<M: Member> MemberTask<M> {
     async fn run(self, reads: Result<Arc<ClusterReads<M>>, String>) -> (String, ObservedMember<M>) {
         let name = self.view.profile.name.clone();
         let observed = match reads {
-            Err(problem) => unobserved(&problem),
-            Ok(reads) => {
-                let observed = tokio::time::timeout(self.limit, self.observe(&reads)).await;
-                let late = || unobserved(&format!("no answer within {:?}", self.limit));
-                observed.unwrap_or_else(|_elapsed| late())
-            }
+            Err(problem) => MemberObservation::without_answer(problem),
+            Ok(reads) => tokio::time::timeout(self.limit, self.observe(&reads))
+                .await
+                .unwrap_or_else(|_elapsed| {
+                    let problem = format!("no answer within {:?}", self.limit);
+                    MemberObservation::without_answer(problem)
+                }),
         };
         let view = self.view;
         (name, ObservedMember { view, observed })
@@ -400,63 +262,15 @@ impl<M: Member> MemberTask<M> {
         let part = &self.fleet.part_in(name);
         // The forecasts of a member are read when it is decided, for the metrics that are its own.
         let observed = reads.observe(&Forecasts::default(), part).await;
-        let reader = WorkloadReader {
+        WorkloadReader {
             reads,
             name,
             fleet: &self.fleet,
             placed: self.placed.as_deref(),
             part,
-        };
-        reader.observe(observed).await
-    }
-}
-
-fn unobserved(problem: &str) -> MemberObservation {
-    MemberObservation::Unknown {
-        problem: problem.to_owned(),
-        answers: false,
-    }
-}
-
-fn unknown(error: &ClusterError) -> MemberObservation {
-    MemberObservation::Unknown {
-        problem: error.to_string(),
-        answers: !matches!(error, ClusterError::Unreachable { .. }),
-    }
-}
-
-/// A member's workloads, or the reason why they cannot be read now.
-pub fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
-    let problem = view.problem.as_deref();
-    let Some(cluster) = &view.cluster else {
-        if let (Membership::Missing, Some(problem)) = (view.membership, problem) {
-            return Err(problem.to_owned());
         }
-        let problem = problem.unwrap_or("no connection has been opened");
-        return Err(shortened(&format!(
-            "the Secret of the member cannot be used: {problem}"
-        )));
-    };
-    match view.health {
-        Health::Unknown { .. } => Err(shortened(problem.unwrap_or("no answer"))),
-        Health::Ready | Health::NotReady { .. } if cluster.is_synced() => Ok(cluster),
-        Health::Ready | Health::NotReady { .. } => Err(problem.map_or_else(
-            || "the first list of its objects is not complete".to_owned(),
-            |problem| {
-                shortened(&format!(
-                    "the first list of its objects is not complete: {problem}"
-                ))
-            },
-        )),
-    }
-}
-
-/// A member's problem, cut to the length that a status has room for.
-fn shortened(problem: &str) -> String {
-    const MOST: usize = 240;
-    match problem.char_indices().nth(MOST) {
-        None => problem.to_owned(),
-        Some((end, _)) => format!("{}...", problem.get(..end).unwrap_or_default()),
+        .observe(observed)
+        .await
     }
 }
 
@@ -489,12 +303,13 @@ impl<M: Member> WorkloadReader<'_, M> {
         let observed = match observed {
             Ok(observed) => observed,
             Err(ClusterError::NotFound { .. }) => {
-                let placed = self.placed;
-                let capacity = placed.and_then(|(_, like)| cluster.capacity(target, "", like));
-                let hpas = self.part.related(&self.reads.hpas(&target.namespace));
-                return MemberObservation::Absent { capacity, hpas };
+                let like = self.placed.map(|(_, like)| like);
+                return MemberObservation::Absent {
+                    capacity: like.and_then(|like| cluster.capacity(target, "", like)),
+                    hpas: self.part.related(&self.reads.hpas(&target.namespace)),
+                };
             }
-            Err(error) => return unknown(&error),
+            Err(error) => return MemberObservation::failed(&error),
         };
         let selector = &*observed.scale.selector;
         let unschedulable = if selector.is_empty() {
@@ -504,7 +319,7 @@ impl<M: Member> WorkloadReader<'_, M> {
         };
         let foreign = self.is_foreign(&observed).await;
         let ((unschedulable, unschedulable_since), foreign) = match (unschedulable, foreign) {
-            (Err(error), _) | (_, Err(error)) => return unknown(&error),
+            (Err(error), _) | (_, Err(error)) => return MemberObservation::failed(&error),
             (Ok(unschedulable), Ok(foreign)) => (unschedulable, foreign),
         };
         let like = shape(containers(&observed).as_deref());
@@ -520,37 +335,43 @@ impl<M: Member> WorkloadReader<'_, M> {
 
     /// True if the hub places the workload and this one is neither from it nor the hub's own.
     async fn is_foreign(&self, observed: &TargetObservation) -> Result<bool, ClusterError> {
-        let template = self.placed.map(|(template, _)| template);
-        let is_template = template.is_some_and(|template| template.uid == observed.scale.uid);
+        let is_template = self
+            .placed
+            .is_some_and(|(template, _)| template.uid == observed.scale.uid);
         let item = &self.fleet.item;
         if item.fleet_spec().policy.source != WorkloadSource::Hub || is_template {
             return Ok(false);
         }
-        let cluster = self.reads.cluster();
-        let placed_for = cluster.placed_for(&self.part.workload.target).await?;
+        let target = &self.part.workload.target;
+        let placed_for = self.reads.cluster().placed_for(target).await?;
         Ok(placed_for.as_deref() != Some(&*item.owner.uid))
     }
 
     /// Field manager that changed the replicas, asked for only where neither we nor the member's HPA can have.
     async fn replica_writer(&self, observed: &TargetObservation) -> Option<String> {
-        let expected = self.fleet.known.get(self.name).copied().flatten();
+        let expected = (*self.fleet.known.get(self.name)?)?;
         let found = observed.scale.scale.spec;
-        let child = observed.hpas.acting();
-        let scaled_to = child.and_then(|child| as_child(child).desired);
-        if expected? == found || scaled_to == Some(found) {
+        let scaled_to = observed
+            .hpas
+            .acting()
+            .and_then(|child| as_child(child).desired);
+        if expected == found || scaled_to == Some(found) {
             return None;
         }
         let target = &self.part.workload.target;
-        let writer = self.reads.cluster().replicas_written_by(target).await;
         // If the writer cannot be determined, report no conflict.
-        writer.ok().flatten()
+        let cluster = self.reads.cluster();
+        cluster.replicas_written_by(target).await.ok().flatten()
     }
 }
 
 /// Containers of one more replica: those of the pod template, else of one of the pods.
 fn containers(observed: &TargetObservation) -> Option<Arc<[Container]>> {
-    let of_pod = || Some(Arc::clone(&observed.observation.pods.last()?.containers));
-    observed.scale.template.clone().or_else(of_pod)
+    let containers = match &observed.scale.template {
+        Some(containers) => containers,
+        None => &observed.observation.pods.last()?.containers,
+    };
+    Some(Arc::clone(containers))
 }
 
 /// The shape of a pod with these containers: the sum of their requests.
@@ -565,23 +386,5 @@ fn shape(containers: Option<&[Container]>) -> PodShape {
     PodShape {
         requests: sums.into_iter().collect::<Requests>(),
         ..PodShape::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_members_problem_is_cut_to_240_characters() {
-        let long = "é".repeat(241);
-        let cut = format!("{}...", "é".repeat(240));
-        for (problem, expected) in [
-            ("renew its Secret", "renew its Secret"),
-            (&long[2..], &long[2..]),
-            (&long, &cut),
-        ] {
-            assert_eq!(shortened(problem), expected);
-        }
     }
 }

@@ -4,48 +4,33 @@ use std::collections::BTreeMap;
 
 use foretide_federate::Participation;
 
-use super::observe::{FleetObservation, ObservedMember, Present};
+use super::observation::{FleetObservation, ObservedMember, Present};
 use crate::forecaster::shares::FleetMember;
 
 /// The members that take part, and what was seen of them.
 #[derive(Debug)]
 pub struct Participants<'s, M> {
-    observed: &'s FleetObservation<M>,
-    by_name: &'s BTreeMap<String, Participation>,
-    previewed: bool,
+    /// Everything that was seen.
+    pub observed: &'s FleetObservation<M>,
+    pub by_name: &'s BTreeMap<String, Participation>,
+    /// True if no pods are removed.
+    pub previewed: bool,
 }
 
 // === impl Participants ===
 
 impl<'s, M> Participants<'s, M> {
-    pub fn of(
-        observed: &'s FleetObservation<M>,
-        by_name: &'s BTreeMap<String, Participation>,
-        previewed: bool,
-    ) -> Self {
-        Self {
-            observed,
-            by_name,
-            previewed,
-        }
-    }
-
-    /// Everything that was seen.
-    pub fn observed(&self) -> &'s FleetObservation<M> {
-        self.observed
-    }
-
     /// The workload in each member whose pods are the fleet's and were seen.
     pub fn workloads(&self) -> Vec<(&'s str, &'s Present)> {
-        let counted = self.counted();
-        let workloads = counted.filter_map(|(name, member)| Some((name, member.present()?)));
-        workloads.collect()
+        self.counted()
+            .filter_map(|(name, member)| Some((name, member.present()?)))
+            .collect()
     }
 
     /// The members whose pods are the fleet's and were not seen.
     pub fn unseen(&self) -> impl Iterator<Item = &'s str> {
-        let unseen = self.counted().filter(|(_, member)| member.is_unknown());
-        unseen.map(|(name, _)| name)
+        self.counted()
+            .filter_map(|(name, member)| member.is_unknown().then_some(name))
     }
 
     /// True if every member that counts was seen: what is measured without one is not the demand of the fleet.
@@ -56,28 +41,34 @@ impl<'s, M> Participants<'s, M> {
     /// The members whose histories make up the fleet's demand, for its forecasts: including those without a share,
     /// unless something runs there that is not the fleet's.
     pub fn histories(&self) -> Vec<FleetMember> {
-        let members = self.members().filter(|(_, member, part)| match part {
-            Participation::Counted => true,
-            Participation::Eligible => self.previewed || member.is_idle(),
-            Participation::Excluded => false,
-        });
-        let histories = members.map(|(name, member, _)| FleetMember {
-            name: name.into(),
-            prometheus: member.view.prometheus.as_deref().map(Into::into),
-            idle: member.is_idle(),
-        });
-        histories.collect()
+        let mut histories = Vec::new();
+        for (name, member, part) in self.members() {
+            let idle = member.is_idle();
+            let is_part = match part {
+                Participation::Counted => true,
+                Participation::Eligible => self.previewed || idle,
+                Participation::Excluded => false,
+            };
+            if is_part {
+                histories.push(FleetMember {
+                    name: name.into(),
+                    prometheus: member.view.prometheus.as_deref().map(Into::into),
+                    idle,
+                });
+            }
+        }
+        histories
     }
 
     /// The members that count. In Preview no pods are removed, so those that would be removed still serve and count.
     fn counted(&self) -> impl Iterator<Item = (&'s str, &'s ObservedMember<M>)> {
         let previewed = self.previewed;
-        let counted = self.members().filter(move |(_, _, part)| match part {
-            Participation::Counted => true,
-            Participation::Eligible => previewed,
-            Participation::Excluded => false,
-        });
-        counted.map(|(name, member, _)| (name, member))
+        self.members()
+            .filter_map(move |(name, member, part)| match part {
+                Participation::Counted => Some((name, member)),
+                Participation::Eligible => previewed.then_some((name, member)),
+                Participation::Excluded => None,
+            })
     }
 
     fn members(&self) -> impl Iterator<Item = (&'s str, &'s ObservedMember<M>, Participation)> {

@@ -4,7 +4,7 @@ use foretide_domain::Replicas;
 use foretide_federate::{Action, MemberDecision};
 use serde_json::Value;
 
-use super::{observe::MemberObservation, state::MemberRecord, template::Template};
+use super::{observation::MemberObservation, state::MemberRecord, template::Template};
 use foretide_api::ownership;
 
 /// A workload that is to be written to one member.

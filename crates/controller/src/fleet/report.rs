@@ -13,7 +13,7 @@ use super::{
     decided::{FleetApplied, FleetDecided},
     events::events,
     item::FleetTerms,
-    observe::FleetObservation,
+    observation::FleetObservation,
     state::{FleetState, MemberRecord, ShapedMin},
 };
 use crate::{
@@ -45,8 +45,7 @@ pub fn report<M>(
         is_recounted: of_kind.is_recounted,
         is_partial: fleet.whole.total.demand.is_none(),
     };
-    let rows = extras.status.clusters.iter().flatten();
-    let shares = rows.map(|row| {
+    let shares = extras.status.clusters.iter().flatten().map(|row| {
         let counts = [
             row.min,
             row.max,
@@ -70,17 +69,17 @@ pub fn report<M>(
 
 /// Outcome of the whole fleet: the first failure of a member stands for it.
 fn of_all(applied: &[MemberApplied]) -> Result<Effect, ClusterError> {
-    let failure = applied.iter().find_map(|applied| {
-        let error = applied.outcome.as_ref().err()?;
-        // A conflict is decided again within a second, so it is not a failure.
-        let again = matches!(error, ClusterError::Conflict { .. });
-        (!again).then(|| {
-            error
-                .clone()
-                .within(&format!("member {}", applied.plan.name))
-        })
-    });
-    failure.map_or_else(|| Ok(Effect::default()), Err)
+    for applied in applied {
+        match &applied.outcome {
+            // A conflict is decided again within a second, so it is not a failure.
+            Ok(_) | Err(ClusterError::Conflict { .. }) => {}
+            Err(error) => {
+                let member = format!("member {}", applied.plan.name);
+                return Err(error.clone().within(&member));
+            }
+        }
+    }
+    Ok(Effect::default())
 }
 
 /// Success if the workload that the hub is to place could be read, or if it places none.
@@ -96,22 +95,20 @@ fn of_template<M>(observed: &FleetObservation<M>) -> Result<(), ClusterError> {
 /// The fleet's own conditions; where nothing can be divided, nothing is ready either.
 fn conditions<M>(fleet: &FleetDecided<M>, is_well: bool) -> Vec<Condition> {
     let note = template_note(&fleet.observed);
-    let mut own = fleet.decision.conditions.clone();
-    for condition in &mut own {
-        if condition.kind == foretide_federate::ConditionKind::Assigned {
-            condition.message.extend(note.as_deref());
+    let ready = ConditionKind::Ready.as_str();
+    let mut not_ready = contested(fleet).filter(|_| is_well);
+    let mut shown = Vec::new();
+    for mut own in fleet.decision.conditions.clone() {
+        if own.kind == foretide_federate::ConditionKind::Assigned {
+            own.message.extend(note.as_deref());
+            if own.status == Status::False {
+                not_ready = Some(decided_condition(ready, &own));
+            }
         }
+        shown.push(decided_condition(own.kind.as_str(), &own));
     }
-    let undivided = own.iter().find(|own| {
-        own.kind == foretide_federate::ConditionKind::Assigned && own.status == Status::False
-    });
-    let not_ready = undivided
-        .map(|own| decided_condition(ConditionKind::Ready.as_str(), own))
-        .or_else(|| contested(fleet).filter(|_| is_well));
-    let shown = own
-        .iter()
-        .map(|own| decided_condition(own.kind.as_str(), own));
-    shown.chain(not_ready).collect()
+    shown.extend(not_ready);
+    shown
 }
 
 /// The condition that foreign HPAs scale the same target in some members, where the fleet itself may act.
@@ -120,12 +117,13 @@ fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
     if item.conflicts.older.is_some() {
         return None;
     }
-    let members = fleet.observed.members.iter();
-    let names = members.filter_map(|(name, member)| {
-        let hpa = item.foreign_hpa(&member.present()?.observed)?;
-        Some(format!("{} in member {name}", hpa.name))
-    });
-    let foreign: Vec<_> = names.collect();
+    let mut foreign = Vec::new();
+    for (name, member) in &fleet.observed.members {
+        let present = member.present();
+        if let Some(hpa) = present.and_then(|it| item.foreign_hpa(&it.observed)) {
+            foreign.push(format!("{} in member {name}", hpa.name));
+        }
+    }
     let message = format!(
         "horizontalpodautoscaler {} scales the same target and is not changed; delete it, or annotate \
          this object with {ADOPT}: \"true\" to take it over (mode Delegated); the other \
@@ -143,10 +141,10 @@ fn template_note<M>(observed: &FleetObservation<M>) -> Option<String> {
             "; cannot read the workload to place from the hub: {error}"
         )),
         Ok((template, _)) => {
-            let references: Vec<_> = template.references.iter().map(String::as_str).collect();
-            let names = references.join(", ");
-            (!names.is_empty())
-                .then(|| format!("; the workload refers to {names}, which are not copied"))
+            let names = template.reference_names()?;
+            Some(format!(
+                "; the workload refers to {names}, which are not copied"
+            ))
         }
     }
 }
@@ -157,22 +155,22 @@ fn status<M>(
     records: &mut BTreeMap<String, MemberRecord>,
 ) -> FleetStatus {
     let is_previewed = fleet.item.fleet_spec().is_previewed();
-    let decided = fleet.decision.members.iter();
-    let clusters = decided.map(|decided| {
-        let record = records.entry(decided.name.clone()).or_default();
-        let is_meant = |member: &&Member| member.profile.name == decided.name;
-        let observed = fleet.members.iter().find(is_meant);
+    let mut clusters = Vec::new();
+    for decided in &fleet.decision.members {
+        let name = &decided.name;
+        let record = records.entry(name.clone()).or_default();
+        let observed = fleet.members.iter().find(|it| it.profile.name == *name);
         let last_move = record.last_move.shown(decided, is_previewed);
-        let view = fleet.observed.members.get(&decided.name);
-        let of_secret = view.and_then(|member| member.view.secret_problem.as_deref());
+        let view = fleet.observed.members.get(name).map(|it| &it.view);
+        let of_secret = view.and_then(|it| it.secret_problem.as_deref());
         let notes = notes(decided, observed, record, of_secret);
         let reason = last_move.map(|reason| reason.with_notes(notes).to_string());
-        let reason = reason.unwrap_or_default();
-        cluster_status(decided, observed, ledger.members.get(&decided.name), reason)
-    });
+        let (entry, reason) = (ledger.members.get(name), reason.unwrap_or_default());
+        clusters.push(cluster_status(decided, observed, entry, reason));
+    }
     FleetStatus {
         unassigned: Some(fleet.decision.unassigned.as_i32()),
-        clusters: Some(clusters.collect()),
+        clusters: Some(clusters),
         ledger: Some(ledger_status(ledger)),
     }
 }
@@ -188,21 +186,26 @@ fn notes(
         decided.reasons.first(),
         Some(Reason::Unknown | Reason::Failed)
     );
+    let mut notes = Vec::new();
     let problem = observed.and_then(|member| member.problem.as_deref());
-    // Where the member is lost, it is part of the problem already.
-    let known = [problem, secret_problem.filter(|_| problem.is_none())];
-    let unsaid = known.into_iter().flatten().filter(|_| !is_in_reason);
-    let problems = unsaid.map(|problem| {
-        let mut letters = problem.chars();
-        let first = letters.next().map(|first| first.to_ascii_uppercase());
-        first.into_iter().chain(letters).collect()
-    });
-    let shaped = record.shaped.filter(|min| min.decided == decided.min);
-    let above = shaped.filter(|min| min.written > min.decided);
-    let raised = above.map(|ShapedMin { written, decided }| {
-        format!(
-            "minReplicas of its HPA is {written} until fewer are needed; its minimum is {decided}"
-        )
-    });
-    problems.chain(raised).collect()
+    // Where the member is lost, the problem of its Secret is part of its own already.
+    if let Some(problem) = problem.or(secret_problem).filter(|_| !is_in_reason) {
+        let mut note = problem.to_owned();
+        if let Some(first) = note.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        notes.push(note);
+    }
+    if let Some(ShapedMin {
+        written,
+        decided: min,
+    }) = record.shaped
+        && min == decided.min
+        && written > min
+    {
+        notes.push(format!(
+            "minReplicas of its HPA is {written} until fewer are needed; its minimum is {min}"
+        ));
+    }
+    notes
 }

@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foretide_crds::{ClusterStatus, FederatedHPA};
 use foretide_domain::{
-    ReplicaBounds, Replicas, autoscale::history::History, lead_time::LeadTimes,
-    remembered::Remembered,
+    Replicas, autoscale::history::History, lead_time::LeadTimes, remembered::Remembered,
 };
 use foretide_federate::{Health, Ledger, Member, Pods, Profile};
 use jiff::{SignedDuration, Timestamp};
 
-use super::last_move::LastMove;
+use super::last_move::{LastMove, bounds_of};
 use crate::{
     foreign_writes::RecentWrites,
     state::KindState,
@@ -89,12 +88,13 @@ impl FleetState {
     /// The state of a fleet that is new to us: what its status kept, and the ledger that was stored last, which the
     /// watch may not show yet.
     pub fn restored(fdhpa: &FederatedHPA, ledger: Option<&str>) -> Self {
-        let status = fdhpa.status.as_ref();
-        let ledger = ledger.and_then(stored_ledger);
-        let clusters = status.and_then(|status| status.clusters.as_deref());
-        let members = clusters.into_iter().flatten().map(|cluster| {
-            let known = ledger.as_ref();
-            let entry = known.and_then(|ledger| ledger.members.get(&cluster.name));
+        let mut fleet = Self {
+            ledger: ledger.and_then(stored_ledger).unwrap_or_default(),
+            ..Self::default()
+        };
+        let status = fdhpa.status.iter();
+        for cluster in status.flat_map(|it| it.clusters.iter().flatten()) {
+            let entry = fleet.ledger.members.get(&cluster.name);
             let record = MemberRecord {
                 last: Some(as_stored(cluster)),
                 restored: true,
@@ -108,19 +108,15 @@ impl FleetState {
                 },
                 ..MemberRecord::default()
             };
-            (cluster.name.clone(), record)
-        });
-        Self {
-            members: members.collect(),
-            ledger: ledger.unwrap_or_default(),
-            ..Self::default()
+            fleet.members.insert(cluster.name.clone(), record);
         }
+        fleet
     }
 
     /// The members that have a share, or had one, with the replicas that are expected in each.
     pub fn known(&self) -> BTreeMap<String, Option<Replicas>> {
-        let shared = self.ledger.members.keys().map(|name| (name.clone(), None));
-        let mut known: BTreeMap<_, _> = shared.collect();
+        let mut known = BTreeMap::new();
+        known.extend(self.ledger.members.keys().map(|name| (name.clone(), None)));
         for (name, record) in &self.members {
             let pods = record.last.as_ref().and_then(|last| last.pods);
             known.insert(name.clone(), pods.map(|pods| pods.replicas));
@@ -130,12 +126,13 @@ impl FleetState {
 
     /// UIDs of the members' children as they were left, as far as that is known.
     pub fn children(&self) -> BTreeMap<String, String> {
-        let members = self.members.iter();
-        let children = members.filter_map(|(name, record)| {
-            let child = record.target.child.as_ref()?;
-            Some((name.clone(), child.uid.clone()))
-        });
-        children.collect()
+        let mut children = BTreeMap::new();
+        for (name, record) in &self.members {
+            if let Some(child) = &record.target.child {
+                children.insert(name.clone(), child.uid.clone());
+            }
+        }
+        children
     }
 }
 
@@ -191,20 +188,20 @@ impl MemberRecord {
 
 /// A member as status describes it, until it is seen.
 fn as_stored(cluster: &ClusterStatus) -> Member {
-    let count = |n: Option<i32>| n.map(Replicas::from_i32);
-    let bounds = count(cluster.min).zip(count(cluster.max));
+    let [ready, unschedulable] =
+        [cluster.ready, cluster.pending].map(|count| Replicas::from_i32(count.unwrap_or_default()));
     Member {
         profile: Profile {
             name: cluster.name.clone(),
             ..Profile::default()
         },
-        pods: count(cluster.current).map(|replicas| Pods {
-            replicas,
-            ready: count(cluster.ready).unwrap_or_default(),
-            unschedulable: count(cluster.pending).unwrap_or_default(),
+        pods: cluster.current.map(|replicas| Pods {
+            replicas: Replicas::from_i32(replicas),
+            ready,
+            unschedulable,
             unschedulable_since: None,
         }),
-        hpa: bounds.map(|(min, max)| ReplicaBounds::new(min, max)),
+        hpa: bounds_of(cluster),
         observed: cluster.observed.as_ref().map(|at| at.0),
         ..Member::default()
     }

@@ -36,25 +36,21 @@ pub struct Template {
 impl Template {
     /// The template from the hub's object, for members of the fleet with this UID.
     pub fn of(object: &Value, fleet_uid: &str) -> Self {
-        let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
-        let fields = |pointer| {
-            let fields = object.pointer(pointer).and_then(Value::as_object);
-            fields.cloned().unwrap_or_default()
-        };
-        let mut labels: Map<String, Value> = fields("/metadata/labels");
+        let metadata = &object["metadata"];
+        let mut labels = fields(&metadata["labels"]);
         labels.insert("app.kubernetes.io/managed-by".into(), MANAGED_BY.into());
-        let mut annotations = fields("/metadata/annotations");
+        let mut annotations = fields(&metadata["annotations"]);
         annotations.retain(|key, _| !OF_ONE_OBJECT.contains(&&**key));
         annotations.insert(FLEET_UID.into(), fleet_uid.into());
-        let mut spec = fields("/spec");
+        let mut spec = fields(&object["spec"]);
         // The HPA owns the count.
         spec.remove("replicas");
         let manifest = json!({
-            "apiVersion": text("/apiVersion"),
-            "kind": text("/kind"),
+            "apiVersion": object["apiVersion"],
+            "kind": object["kind"],
             "metadata": {
-                "name": text("/metadata/name"),
-                "namespace": text("/metadata/namespace"),
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
                 "labels": labels,
                 "annotations": annotations,
             },
@@ -67,10 +63,21 @@ impl Template {
         Self {
             version: hasher.finish(),
             manifest: Arc::new(manifest),
-            uid: text("/metadata/uid").unwrap_or_default().to_owned(),
+            uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
             references,
         }
     }
+
+    /// The names of the objects that it refers to, if it refers to any.
+    pub fn reference_names(&self) -> Option<String> {
+        let names: Vec<_> = self.references.iter().map(String::as_str).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+}
+
+/// The fields of an object; none if it is none.
+fn fields(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
 }
 
 /// Names every `ConfigMap` and `Secret` below a pod's spec, by the fields that refer to one.

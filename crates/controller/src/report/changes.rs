@@ -76,8 +76,7 @@ impl ReplicaChanges {
 
     /// The changes as a status keeps them.
     pub fn status(&self) -> Option<Vec<ReplicaChangeStatus>> {
-        let recent = self.recent.iter().cloned();
-        (!self.recent.is_empty()).then(|| recent.collect())
+        (!self.recent.is_empty()).then(|| self.recent.iter().cloned().collect())
     }
 
     /// Compares the count with that of the last sync, unless it `is_recounted` over other workloads, and records what
@@ -93,7 +92,6 @@ impl ReplicaChanges {
             Action::Pin { to } => format!("{to} replicas: specificReplicas in Preview"),
             _ => decision.message(),
         };
-        let effect = applied.outcome.as_ref().ok();
         let child = applied.decided.observation.hpas.acting();
         let child_scaled = child.and_then(|child| child.last_scale);
         let is_fleet = matches!(applied.decided.part.autoscaler, Autoscaler::Federated(_));
@@ -113,7 +111,7 @@ impl ReplicaChanges {
                 }
             }
         }
-        if let Some(to) = effect.and_then(|effect| effect.scaled) {
+        if let Some(to) = applied.scaled() {
             events.push(self.record(count, to, &sentence, now));
             count = to;
         }
@@ -152,15 +150,13 @@ impl Before {
     /// The cause of the count that `decision` found.
     fn cause(&self, decision: &Decision, child_scaled: Option<Timestamp>, is_fleet: bool) -> Cause {
         let count = decision.current;
-        let leads = |desired: Replicas| {
-            (self.count < count && count <= desired) || (desired <= count && count < self.count)
-        };
-        if leads(self.desired) {
+        if self.is_led_by(self.desired, count) {
             return Cause::Decision(self.sentence.clone());
         }
         if is_fleet || child_scaled > self.child_scaled {
             // A target that somebody scaled to zero is left there: the decision follows this change.
-            let is_decided = leads(decision.desired) && decision.limit != Some(Limit::Paused);
+            let is_decided =
+                self.is_led_by(decision.desired, count) && decision.limit != Some(Limit::Paused);
             return match (is_decided, is_fleet) {
                 (true, _) => Cause::Decision(decision.message()),
                 (false, true) => Cause::Other,
@@ -170,6 +166,11 @@ impl Before {
             };
         }
         Cause::Other
+    }
+
+    /// True if the way from the count before to `count` leads to `desired`.
+    fn is_led_by(&self, desired: Replicas, count: Replicas) -> bool {
+        (self.count < count && count <= desired) || (desired <= count && count < self.count)
     }
 }
 

@@ -19,10 +19,10 @@ use crate::{
 };
 use foretide_api::ports::{ClusterError, HpaView, KedaPause};
 use foretide_api::{
-    autoscaler::Autoscaler,
+    autoscaler::{Autoscaler, Status},
     ownership::ADOPT,
     published::{CRON_METRIC, PREDICTION_METRIC},
-    status::{condition, decided_condition, with_transition_times},
+    status::{condition, decided_condition, is_unhealthy, with_transition_times},
     validation::Invalid,
 };
 
@@ -54,44 +54,69 @@ const METRIC_ADAPTER_UNAVAILABLE: &str = "MetricAdapterUnavailable";
 /// The conditions that a child's own replace.
 const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited"];
 
-/// The conditions of a decision. A child's own replace three of them; a foreign HPA, a failed write or an invalid spec
-/// makes Ready False; an HPA of another owner that reads the object has a reason of its own.
-pub fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition> {
-    let decision = &applied.decided.decision;
-    let own = decision.conditions.iter();
-    let mut conditions: Vec<_> = own
+/// The conditions of an object after a sync.
+#[derive(Debug)]
+pub struct Conditions {
+    /// All conditions, in their order.
+    pub all: Vec<Condition>,
+    /// The reason why the object is not ready, if it is not, and what to do.
+    pub trouble: Option<(&'static str, String)>,
+}
+
+/// The conditions after a sync; `more` are those that only this kind of object has, in the place of the decision's own
+/// of the same type.
+pub fn of(
+    applied: &Applied,
+    invalid: Option<&Invalid>,
+    more: Vec<Condition>,
+    now: Timestamp,
+) -> Conditions {
+    let trouble = trouble(applied, invalid);
+    let contested = more.iter().find(|known| known.reason == TARGET_CONFLICT);
+    let contested = contested.map(|known| (TARGET_CONFLICT, known.message.clone()));
+    let mut all = of_decision(applied, trouble.as_ref());
+    all.retain(|own| more.iter().all(|more| more.type_ != own.type_));
+    all.extend(more);
+    Conditions {
+        all: since(all, &applied.decided.part.autoscaler, now),
+        trouble: trouble.or(contested),
+    }
+}
+
+/// The conditions of a decision. A child's own replace three of them; `trouble` makes Ready False; an HPA of another
+/// owner that reads the object has a reason of its own.
+fn of_decision(applied: &Applied, trouble: Option<&(&'static str, String)>) -> Vec<Condition> {
+    let decided = &applied.decided.decision.conditions;
+    let mut conditions: Vec<_> = decided
+        .iter()
         .map(|own| decided_condition(own.kind.as_str(), own))
         .collect();
-    let child = applied
-        .outcome
-        .as_ref()
-        .ok()
-        .and_then(|effect| effect.child.as_ref());
+    let child = applied.child();
     let in_metric_mode = applied.decided.part.workload.mode_in_force() == Mode::Metric;
-    for of_child in child.map(|child| of_child(child)).unwrap_or_default() {
-        let is_active =
-            of_child.type_ == ConditionKind::ScalingActive.as_str() && of_child.status == "True";
-        let reads_ours = child.filter(|_| is_active && in_metric_mode);
-        let shown = reads_ours
-            .and_then(|child| unread_by(child))
-            .unwrap_or(of_child);
+    for own in child.map(of_child).unwrap_or_default() {
+        let is_active = own.type_ == ConditionKind::ScalingActive.as_str() && own.status == "True";
+        let shown = match child {
+            Some(child) if is_active && in_metric_mode => unread_by(child).unwrap_or(own),
+            _ => own,
+        };
         conditions.retain(|condition| condition.type_ != shown.type_);
         conditions.push(shown);
     }
-    let is_ready =
-        |own: &Condition| own.type_ == ConditionKind::Ready.as_str() && own.status == "True";
-    let read = || read_by_others(applied).filter(|_| conditions.iter().any(is_ready));
-    let trouble = trouble(applied, invalid).map(|(reason, message)| {
-        condition(ConditionKind::Ready.as_str(), "False", reason, &message)
-    });
-    if let Some(ready) = trouble.or_else(read) {
-        conditions.retain(|condition| condition.type_ != ready.type_);
+    let kind = ConditionKind::Ready.as_str();
+    let ready = match trouble {
+        Some((reason, message)) => Some(condition(kind, "False", reason, message)),
+        None => read_by_others(applied).filter(|_| {
+            let mut own = conditions.iter();
+            own.any(|own| own.type_ == kind && own.status == "True")
+        }),
+    };
+    if let Some(ready) = ready {
+        conditions.retain(|condition| condition.type_ != kind);
         conditions.insert(0, ready);
     }
-    let ready = conditions
-        .iter_mut()
-        .find(|own| own.type_ == ConditionKind::Ready.as_str());
-    if let Some(ready) = ready.filter(|_| may_miss_a_pause(&applied.decided)) {
+    if may_miss_a_pause(&applied.decided)
+        && let Some(ready) = conditions.iter_mut().find(|own| own.type_ == kind)
+    {
         ready.message.push_str(PAUSE_UNSEEN);
     }
     conditions
@@ -102,24 +127,35 @@ fn may_miss_a_pause(decided: &Decided) -> bool {
     let observation = &decided.observation;
     let hpa = observation.hpas.foreign.as_deref();
     // A pause removes KEDA's HPA, and a restart forgets that it was there.
-    let status = decided.part.autoscaler.status();
-    let mut known = status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
     observation.keda_pause == KedaPause::Unseen
         && (hpa.and_then(scaled_object).is_some()
-            || known.any(|known| known.message.ends_with(PAUSE_UNSEEN)))
+            || stored(&decided.part.autoscaler).any(|it| it.message.ends_with(PAUSE_UNSEEN)))
+}
+
+/// The conditions of a status that are not healthy.
+pub fn unhealthy(status: &Status) -> impl Iterator<Item = &Condition> {
+    let conditions = status.common.conditions.iter().flatten();
+    conditions.filter(|known| is_unhealthy(known))
+}
+
+/// The conditions of an object's status as it is stored.
+fn stored(autoscaler: &Autoscaler) -> impl Iterator<Item = &Condition> {
+    autoscaler
+        .status()
+        .into_iter()
+        .flat_map(|it| it.conditions.iter().flatten())
 }
 
 /// The reason why the object is not ready, if it is not, and what to do.
-pub fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<(&'static str, String)> {
+fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<(&'static str, String)> {
     match &applied.outcome {
         // Decided again within a second.
         Err(ClusterError::Conflict { .. }) | Ok(_) => {}
         Err(error) => return Some((failure(applied), error.to_string())),
     }
     if let Some(invalid) = invalid {
-        return Some((INVALID_SPEC, kept_in_force(invalid)));
+        let message = format!("{invalid}; the last valid spec stays in force");
+        return Some((INVALID_SPEC, message));
     }
     let part = &applied.decided.part;
     if let Some(older) = &part.conflicts.older {
@@ -134,9 +170,8 @@ pub fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<(&'static
     }
     let foreign = applied.decided.observation.hpas.foreign.as_ref()?;
     let adopted = applied
-        .outcome
-        .as_ref()
-        .is_ok_and(|effect| effect.changes.contains(&HpaChange::Adopted));
+        .effect()
+        .is_some_and(|effect| effect.changes.contains(&HpaChange::Adopted));
     // An autoscaler that only previews conflicts with none.
     let is_conflict = part.autoscaler.acts() && !adopted;
     let is_served = part.keda_trigger(&applied.decided.observation).is_some();
@@ -173,8 +208,6 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
     let Decided {
         part, observation, ..
     } = &applied.decided;
-    let ready =
-        |reason, message: &str| condition(ConditionKind::Ready.as_str(), "True", reason, message);
     if let KedaPause::On {
         scaled_object: name,
         annotation,
@@ -186,7 +219,7 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
             "not acting: KEDA has paused the target: ScaledObject {name} has the annotation {annotation}; to resume, run \
              kubectl annotate scaledobject {name} -n {namespace} {annotation}-"
         );
-        return Some(ready(PAUSED_BY_KEDA, &message));
+        return Some(ready_as(PAUSED_BY_KEDA, &message));
     }
     let decision = &applied.decided.decision;
     let decided = decision.message();
@@ -200,7 +233,7 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
             "ScaledObject {} scales the target, and reads this object as {}; {decided}",
             trigger.scaled_object, trigger.metric
         );
-        return Some(ready(SCALED_BY_KEDA, &message));
+        return Some(ready_as(SCALED_BY_KEDA, &message));
     }
     let foreign = observation.hpas.foreign.as_ref()?;
     let is_read = !part.autoscaler.acts()
@@ -211,38 +244,29 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
             "horizontalpodautoscaler {} scales the target, and reads forecasts or crons as metrics; {decided}",
             foreign.name
         );
-        ready(READ_BY_HPA, &message)
+        ready_as(READ_BY_HPA, &message)
     })
 }
 
-/// The message about an invalid spec while an earlier one is in force.
-fn kept_in_force(invalid: &Invalid) -> String {
-    format!("{invalid}; the last valid spec stays in force")
+/// The condition that the object is ready, with a reason of its own.
+fn ready_as(reason: &str, message: &str) -> Condition {
+    condition(ConditionKind::Ready.as_str(), "True", reason, message)
 }
 
 /// The reasons of the conditions of an object's status that are False, by their types.
 pub fn warned_of(autoscaler: &Autoscaler) -> BTreeMap<&'static str, String> {
-    let known = autoscaler.status().and_then(|it| it.conditions.as_ref());
-    let failed = known
-        .into_iter()
-        .flatten()
-        .filter(|known| known.status == "False");
-    let reasons = failed.filter_map(|failed| {
-        let mut kinds = ConditionKind::ALL.iter().map(|kind| kind.as_str());
-        let kind = kinds.find(|kind| *kind == failed.type_)?;
-        Some((kind, failed.reason.clone()))
-    });
-    reasons.collect()
+    let mut warned = BTreeMap::new();
+    for failed in stored(autoscaler).filter(|known| known.status == "False") {
+        if let Some(kind) = ConditionKind::ALL.get(position(&failed.type_)) {
+            warned.insert(kind.as_str(), failed.reason.clone());
+        }
+    }
+    warned
 }
 
 /// True if an object's status says that KEDA scales its target by what it publishes.
 pub fn is_scaled_by_keda(autoscaler: &Autoscaler) -> bool {
-    let status = autoscaler.status();
-    let mut known = status
-        .iter()
-        .filter_map(|status| status.conditions.as_ref())
-        .flatten();
-    known.any(|known| known.reason == SCALED_BY_KEDA)
+    stored(autoscaler).any(|known| known.reason == SCALED_BY_KEDA)
 }
 
 fn failure(applied: &Applied) -> &'static str {
@@ -253,22 +277,15 @@ fn failure(applied: &Applied) -> &'static str {
 }
 
 fn of_child(child: &HpaView) -> Vec<Condition> {
-    let listed = child.status.get("conditions").and_then(Value::as_array);
-    listed
-        .into_iter()
-        .flatten()
-        .filter_map(|value| {
-            let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
-            OF_THE_CHILD.contains(&text("type")).then(|| {
-                condition(
-                    text("type"),
-                    text("status"),
-                    text("reason"),
-                    text("message"),
-                )
-            })
-        })
-        .collect()
+    let mut conditions = Vec::new();
+    for value in child.status["conditions"].as_array().into_iter().flatten() {
+        let [kind, status, reason, message] = ["type", "status", "reason", "message"]
+            .map(|name| value[name].as_str().unwrap_or_default());
+        if OF_THE_CHILD.contains(&kind) {
+            conditions.push(condition(kind, status, reason, message));
+        }
+    }
+    conditions
 }
 
 /// The condition that a child cannot read a metric of the adapter: an empty entry of its status, at the position of the
@@ -280,19 +297,12 @@ fn unread_by(child: &HpaView) -> Option<Condition> {
     if !is_of_present_spec(child) || asked.len() != read.len() {
         return None;
     }
-    let is_empty = |read: &Value| {
-        let kind = read.get("type").and_then(Value::as_str);
-        kind.is_none_or(str::is_empty)
-    };
-    let name = |metric: &Value| {
-        let external = metric.pointer("/external/metric")?;
-        let name = external.get("name")?.as_str()?;
-        let of = external.pointer("/selector/matchLabels/resourceIdentifier")?;
-        let is_ours = [PREDICTION_METRIC, CRON_METRIC].contains(&name);
-        is_ours.then(|| format!("{name} ({})", of.as_str().unwrap_or_default()))
-    };
-    let unread = asked.iter().zip(read).filter(|(_, read)| is_empty(read));
-    let names: Vec<_> = unread.filter_map(|(asked, _)| name(asked)).collect();
+    let mut names = Vec::new();
+    for (asked, read) in asked.iter().zip(read) {
+        if read["type"].as_str().is_none_or(str::is_empty) {
+            names.extend(name_of_ours(asked));
+        }
+    }
     (!names.is_empty()).then(|| {
         let message = format!(
             "horizontalpodautoscaler {} cannot read {}, so it does not scale down; foretide adapter serves these: check its \
@@ -303,6 +313,15 @@ fn unread_by(child: &HpaView) -> Option<Condition> {
         let kind = ConditionKind::ScalingActive.as_str();
         condition(kind, "False", METRIC_ADAPTER_UNAVAILABLE, &message)
     })
+}
+
+/// The name of a metric of a child, if the adapter serves it.
+fn name_of_ours(metric: &Value) -> Option<String> {
+    let external = metric.pointer("/external/metric")?;
+    let name = external.get("name")?.as_str()?;
+    let of = external.pointer("/selector/matchLabels/resourceIdentifier")?;
+    let is_ours = [PREDICTION_METRIC, CRON_METRIC].contains(&name);
+    is_ours.then(|| format!("{name} ({})", of.as_str().unwrap_or_default()))
 }
 
 /// The conditions in their order, with their transition times and the generation that they are about.

@@ -1,14 +1,17 @@
 //! Events of an object: one for each change, and a warning for what went wrong, once for as long as it lasts.
 
 use foretide_domain::{autoscale::ConditionKind, observation::Status, proposal::Reason};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use jiff::Timestamp;
 
-use super::conditions::{self, INVALID_SPEC, TARGET_CONFLICT};
-use crate::apply::{Applied, Effect, HpaChange};
+use super::{
+    ReportState,
+    conditions::{INVALID_SPEC, TARGET_CONFLICT},
+};
+use crate::apply::{Applied, HpaChange};
 use foretide_api::ports::EventNote;
-use foretide_api::validation::Invalid;
 
 /// The event about a condition while that is False.
+#[derive(Debug)]
 pub struct Warning {
     /// The type of the condition.
     pub condition: &'static str,
@@ -18,31 +21,42 @@ pub struct Warning {
     pub is_over: bool,
 }
 
-/// Events about changes of HPAs and workloads.
-pub fn events(applied: &Applied) -> Vec<EventNote> {
-    let effect = applied.outcome.as_ref().ok();
-    effect.map_or_else(Vec::new, effect_events)
+/// The events of one sync: changes of HPAs and workloads, changes of the count, and warnings by `trouble`, the reason
+/// why the object is not ready, and by the decision's conditions. `is_recounted` says that the count is of other
+/// workloads than before.
+pub fn of(
+    state: &mut ReportState,
+    applied: &Applied,
+    trouble: Option<(&'static str, String)>,
+    is_recounted: bool,
+    now: Timestamp,
+) -> Vec<EventNote> {
+    let mut events = effect_events(applied);
+    events.extend(state.changes.follow(applied, is_recounted, now));
+    let warnings = warnings(applied, trouble);
+    events.extend(warnings.filter_map(|warning| state.first_of(warning)));
+    events
 }
 
-/// The warnings that the conditions of a sync give: for each condition that has one, its event or none. `more` are the
-/// conditions that only this kind of object has.
-pub fn warnings(
+/// The events about changes of HPAs and workloads.
+fn effect_events(applied: &Applied) -> Vec<EventNote> {
+    let name = applied.child().map_or("", |child| &*child.name);
+    let changes = applied.effect().into_iter().flat_map(|it| &it.changes);
+    changes.map(|change| change.event(name)).collect()
+}
+
+/// The warnings that the conditions of a sync give: for each condition that has one, its event or none.
+fn warnings(
     applied: &Applied,
-    invalid: Option<&Invalid>,
-    more: &[Condition],
+    trouble: Option<(&'static str, String)>,
 ) -> impl Iterator<Item = Warning> {
-    let contested = more
-        .iter()
-        .find(|known| known.reason == TARGET_CONFLICT)
-        .map(|known| (TARGET_CONFLICT, known.message.clone()));
-    let trouble = conditions::trouble(applied, invalid).or(contested);
     let not_ready = trouble.map(|(reason, note)| {
         let is_spec = [INVALID_SPEC, TARGET_CONFLICT].contains(&reason);
         warning(reason, if is_spec { "Decide" } else { "Scale" }, note)
     });
     let of_decision = [ConditionKind::PredictionReady, ConditionKind::CronReady].map(|kind| {
-        let mut conditions = applied.decided.decision.conditions.iter();
-        let own = conditions.find(|own| own.kind == kind);
+        let conditions = &applied.decided.decision.conditions;
+        let own = conditions.iter().find(|own| own.kind == kind);
         // Nothing was lost where there is too little history yet, or no forecast yet.
         let nothing_lost = [Reason::InsufficientHistory, Reason::Pending].map(Reason::as_str);
         let failed = own
@@ -71,23 +85,27 @@ pub const fn warning(reason: &'static str, action: &'static str, note: String) -
     }
 }
 
-fn effect_events(effect: &Effect) -> Vec<EventNote> {
-    let name = effect
-        .child
-        .as_ref()
-        .map_or("", |child| child.name.as_str());
-    let changes = effect.changes.iter();
-    changes.filter_map(|change| change.event(name)).collect()
+// === impl ReportState ===
+
+impl ReportState {
+    /// The warning about a condition, unless the last one had the same reason. A problem that returns is worth another
+    /// event.
+    pub fn first_of(&mut self, warning: Warning) -> Option<EventNote> {
+        if warning.is_over {
+            self.warned.remove(warning.condition);
+        }
+        let event = warning.event?;
+        let before = (self.warned).insert(warning.condition, event.reason.to_owned());
+        (before.as_deref() != Some(event.reason)).then_some(event)
+    }
 }
 
 // === impl HpaChange ===
 
 impl HpaChange {
-    /// The event of the change, if it has one; `name` is that of the HPA.
-    pub fn event(self, name: &str) -> Option<EventNote> {
+    /// The event of the change; `name` is that of the HPA.
+    pub fn event(self, name: &str) -> EventNote {
         let (reason, note) = match self {
-            // The user changed the spec and knows.
-            Self::Updated => return None,
             Self::Created => (
                 "HPACreated",
                 format!("created horizontalpodautoscaler {name}"),
@@ -112,11 +130,11 @@ impl HpaChange {
             Self::Placed => ("WorkloadPlaced", "applied the hub's workload".to_owned()),
             Self::Displaced => ("WorkloadRemoved", "deleted the workload".to_owned()),
         };
-        Some(EventNote {
+        EventNote {
             warning: false,
             reason,
             action: "Delegate",
             note,
-        })
+        }
     }
 }

@@ -11,11 +11,11 @@ use foretide_domain::proposal::Reason;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::conditions;
 use foretide_api::{
     autoscaler::{FleetStatus, Status},
     member_reason::MemberReason,
     published::HEARTBEAT,
-    status::is_unhealthy,
 };
 
 /// The reasons of a count that its value asks for, that is within the tolerance of it, or that pods without metrics
@@ -136,8 +136,9 @@ impl Gist {
                     *number = number.take().filter(|_| is_read).map(three_digits);
                 }
                 // Whether a value is within the tolerance changes as often as the value.
-                let is_plain = |reason: &String| PLAIN.iter().any(|plain| plain.as_str() == reason);
-                proposal.reason = proposal.reason.take().filter(|reason| !is_plain(reason));
+                let reason = proposal.reason.take();
+                proposal.reason =
+                    reason.filter(|reason| PLAIN.iter().all(|it| it.as_str() != reason));
             }
         }
         for condition in common.conditions.iter_mut().flatten() {
@@ -159,9 +160,9 @@ impl Gist {
 
 /// The messages of the conditions that are not healthy, without what changes while the cause is the same.
 fn causes(status: &Status) -> Vec<String> {
-    let conditions = status.common.conditions.iter().flatten();
-    let unhealthy = conditions.filter(|known| is_unhealthy(known));
-    unhealthy.map(|known| cause(&known.message)).collect()
+    conditions::unhealthy(status)
+        .map(|known| cause(&known.message))
+        .collect()
 }
 
 /// A message without its numbers, each with the unit or noun after it; but an HTTP status is a cause.

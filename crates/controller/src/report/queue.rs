@@ -125,8 +125,9 @@ impl<C: Cluster> Reports<C> {
             status,
         } = report;
         let namespace = autoscaler.namespace().to_owned();
-        let new = || Semaphore::new(REPORTS_OF_NAMESPACE);
-        let of_namespace = self.namespaces.get_or_insert_with(namespace, new);
+        let of_namespace = self
+            .namespaces
+            .get_or_insert_with(namespace, || Semaphore::new(REPORTS_OF_NAMESPACE));
         // Neither semaphore is ever closed. The namespace first: a report that waits for it must hold no permit that
         // others need.
         let _of_namespace = of_namespace.acquire().await;

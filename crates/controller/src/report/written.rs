@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretide_crds::{FederatedHPA, Mode};
+use foretide_federate::Ledger;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{StatusFingerprint, conditions};
@@ -14,6 +15,7 @@ use foretide_api::ports::{Cluster, ClusterError};
 use foretide_api::{
     autoscaler::{Autoscaler, Status},
     published::HEARTBEAT,
+    status::ledger_status,
 };
 
 /// Time for which the stored status has to differ from the one that was written last, before that is written again:
@@ -110,8 +112,7 @@ impl WrittenStatus {
         } else {
             let since = *last.differs_since.get_or_insert(now);
             let limit = REPAIR_AFTER * (1 << last.repairs.min(MOST_DOUBLINGS));
-            let is_same = |before: &StatusFingerprint| before.is_same_as(&stored);
-            let is_as_before = last.replaced.as_ref().is_some_and(is_same);
+            let is_as_before = last.replaced.iter().any(|it| it.is_same_as(&stored));
             // A clock that was set back ends the wait, too.
             let is_due = now.duration_since(since).abs() >= limit;
             let keeps_no_more = is_as_before && !stored.is_empty();
@@ -139,8 +140,9 @@ impl WrittenStatus {
         })
     }
 
-    /// A ledger that is to be stored before members are written; none if the last status has it.
-    pub fn intent(&self, ledger: String) -> Option<LedgerIntent> {
+    /// A ledger that is to be stored before members are written by it; none if the last status has it.
+    pub fn intent(&self, ledger: &Ledger) -> Option<LedgerIntent> {
+        let ledger = ledger_status(ledger);
         let is_stored = self.ledger().is_some_and(|stored| stored == ledger);
         (!is_stored).then(|| LedgerIntent {
             ledger,
@@ -173,11 +175,12 @@ impl WrittenStatus {
 impl LastStatus {
     /// True if a status with this fingerprint is worth a write after the last one, `at` a time.
     fn is_followed_by(&self, fingerprint: &StatusFingerprint, at: Timestamp) -> bool {
-        let is_early = |caused: Timestamp| at.duration_since(caused).abs() < CAUSES_EVERY;
         self.is_lost
             || fingerprint.is_news_after(&self.fingerprint)
             || fingerprint.has_other_causes_than(&self.fingerprint)
-                && !self.caused.is_some_and(is_early)
+                && self
+                    .caused
+                    .is_none_or(|it| at.duration_since(it).abs() >= CAUSES_EVERY)
     }
 
     /// Records a write: from now on the watch may show the stored status as it was before.
