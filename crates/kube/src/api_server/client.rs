@@ -46,7 +46,7 @@ pub struct Connection {
     pub(crate) page_turns: PageTurns,
     pub(crate) redactor: Redactor,
     /// The name of the member; empty for the hub.
-    pub cluster: Arc<str>,
+    pub(crate) cluster: Arc<str>,
 }
 
 /// Reasons why there is no connection to an API server.
@@ -98,7 +98,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the file cannot be read, or has no such context.
-    pub async fn config(
+    pub(crate) async fn config(
         file: Option<&Path>,
         context: Option<&str>,
     ) -> Result<Config, ConnectError> {
@@ -139,7 +139,7 @@ impl Connection {
     ///
     /// # Errors
     /// When its certificates, keys or addresses are malformed.
-    pub fn new(config: Config, machine: &Machine) -> Result<Self, ConnectError> {
+    pub(crate) fn new(config: Config, machine: &Machine) -> Result<Self, ConnectError> {
         // Only the first installation takes effect; later ones return an error and change nothing.
         let _installed = rustls::crypto::ring::default_provider()
             .install_default()
@@ -160,14 +160,12 @@ impl Connection {
     }
 
     /// The same connection, with credentials that are removed from every error.
-    #[must_use]
-    pub fn with_redactor(self, redactor: Redactor) -> Self {
+    pub(crate) fn with_redactor(self, redactor: Redactor) -> Self {
         Self { redactor, ..self }
     }
 
     /// The same connection as that of a member of this hub, whose pages of lists wait for those of other members.
-    #[must_use]
-    pub fn of_member(self, name: &str, hub: &Self) -> Self {
+    pub(crate) fn of_member(self, name: &str, hub: &Self) -> Self {
         Self {
             cluster: name.into(),
             page_turns: hub.page_turns.of_member(),

@@ -42,7 +42,7 @@ impl KubeMember {
 
     /// The last contact of the watch that has been silent longest, of those that a sync needs. `None` while one of them
     /// has had no contact.
-    pub fn last_contact(&self) -> Option<Contact> {
+    pub(crate) fn last_contact(&self) -> Option<Contact> {
         let mut heard = Vec::new();
         for store in self.stores.watched() {
             heard.push(store.report().last_contact?);
@@ -51,7 +51,7 @@ impl KubeMember {
     }
 
     /// The failure of a watch, if any.
-    pub fn failing(&self) -> Option<String> {
+    pub(crate) fn failing(&self) -> Option<String> {
         self.watches().into_iter().find_map(|report| {
             let error = report.failing?;
             Some(format!("watch of {}: {error}", report.kind))

@@ -54,7 +54,6 @@ pub use self::{
     access::KubeAccessReviewer,
     api_services::{ApiServices, RegistrationError, ServiceName},
     autoscalers::KubeAutoscalers,
-    changes::Changes,
     client_authorities::KubeClientAuthorities,
     lease::KubeLease,
     member::KubeMember,
@@ -64,6 +63,7 @@ pub use self::{
     watch_report::WatchReport,
 };
 pub(crate) use self::{
+    changes::Changes,
     decode::{Conditions, read, text_at},
     entry::Entry,
     store::Store,

@@ -260,7 +260,6 @@ impl<V: Stored> Store<V> {
             objects: copies.len(),
             unreadable: copies.excluded().len(),
             synced: copies.synced.len() == self.scopes.len(),
-            relists: self.counts.relists(),
             errors: self.counts.errors(),
             last_contact: self.last_contact(),
             forbidden_or_not_found: failing

@@ -208,7 +208,6 @@ impl<V: Stored> Watch<V> {
             }
         };
         listing.complete();
-        self.store.counts.relisted();
         self.store.contacted(self.scope.as_deref(), &started);
         Ok(version)
     }

@@ -207,7 +207,7 @@ impl AdminClient {
     ///
     /// # Errors
     /// There is no token after ten seconds, or the Secret cannot be read.
-    pub async fn token(&self, namespace: &str, name: &str) -> Result<String, ClusterError> {
+    pub(crate) async fn token(&self, namespace: &str, name: &str) -> Result<String, ClusterError> {
         let object = Resource::SECRET.object(namespace, name);
         for _attempt in 0..TOKEN_ATTEMPTS {
             let secret: Secret = self.calls.get(object).await?;

@@ -33,11 +33,11 @@ use foretide_base::clock::{Clock, Contact};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// Time between two probes.
-    pub probe_period: SignedDuration,
+    probe_period: SignedDuration,
     /// Longest time without a successful probe.
-    pub lost_after: SignedDuration,
+    pub(crate) lost_after: SignedDuration,
     /// Longest time in which a watch delivers nothing; a quiet one delivers its end every 25 s.
-    pub watch_silence: SignedDuration,
+    watch_silence: SignedDuration,
 }
 
 /// One connection to a member; its tasks end when it is dropped.
