@@ -187,8 +187,8 @@ fn parse_taint(text: &str) -> Option<Taint> {
     })
 }
 
-/// True for letters, digits and these marks, not more than the longest key has: a prefix of 253 characters, a slash and a
-/// name of 63.
+/// True for letters, digits and these marks, at most as many as the longest key has: a prefix of 253 characters, a slash
+/// and a name of 63.
 fn is_plain(text: &str, marks: &[u8]) -> bool {
     let mut bytes = text.bytes();
     text.len() <= 317 && bytes.all(|b| b.is_ascii_alphanumeric() || marks.contains(&b))

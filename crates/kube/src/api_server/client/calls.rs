@@ -1,5 +1,5 @@
-//! Single requests over a connection: each has a total deadline, waits for a slot of what answers it, and is retried only
-//! if it is a read.
+//! Single requests over a connection: each has a total deadline, waits for a slot of what answers it, and is retried
+//! only if it is a read.
 
 use std::{sync::Arc, time::Duration};
 
