@@ -14,7 +14,7 @@
 //! ```
 //! use foretide_kube::members::{Permission, permissions};
 //!
-//! let needed: Vec<Permission> = permissions().collect();
+//! let needed: &[Permission] = permissions(false);
 //! assert!(!needed.is_empty());
 //! ```
 

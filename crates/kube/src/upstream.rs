@@ -107,9 +107,9 @@ impl HttpsUpstream {
 
     fn config(&self, authorities: &[u8]) -> Result<Config, String> {
         let path = self.settings.ca_file.display();
-        let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(authorities).collect();
-        let certificates =
-            parsed.map_err(|_| format!("{path} is not a file of certificates in PEM form"))?;
+        let certificates = CertificateDer::pem_slice_iter(authorities)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| format!("{path} is not a file of certificates in PEM form"))?;
         if certificates.is_empty() {
             return Err(format!("{path} holds no certificate in PEM form"));
         }
@@ -139,10 +139,9 @@ impl Clients {
             retries: 0,
             ..Limits::default()
         };
-        let calls = || connection.calls_within(limits, WriteGate::default());
         Self {
-            metrics: calls(),
-            lists: calls(),
+            metrics: connection.calls_within(limits, WriteGate::default()),
+            lists: connection.calls_within(limits, WriteGate::default()),
         }
     }
 
@@ -172,16 +171,15 @@ impl UpstreamAdapter for HttpsUpstream {
         let path = path(request).map_err(|error| UpstreamError::Path(error.to_string()))?;
         let read = async {
             let clients = self.clients().await.map_err(UpstreamError::Unavailable)?;
-            let calls = clients.of(request);
-            calls.read(&path).await.map_err(|error| match error {
+            let read = clients.of(request).read(&path);
+            read.await.map_err(|error| match error {
                 CallError::Status { code, message, .. } => UpstreamError::Status { code, message },
                 other => UpstreamError::Unavailable(other.to_string()),
             })
         };
-        let late =
-            || UpstreamError::Unavailable(format!("no response within {:?}", request.deadline));
-        let read = timeout(request.deadline, read).await;
-        read.unwrap_or_else(|_elapsed| Err(late()))
+        let late = format!("no response within {:?}", request.deadline);
+        let read = timeout(request.deadline, read);
+        read.await.unwrap_or(Err(UpstreamError::Unavailable(late)))
     }
 }
 

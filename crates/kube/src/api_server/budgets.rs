@@ -108,7 +108,7 @@ pub fn is_aggregated(path: &str) -> bool {
 impl Dependency {
     /// The dependency that answers a request to a path, and the namespace in the path, if any.
     fn of(path: &str, writes: bool) -> (Self, Option<&str>) {
-        let path = path.split('?').next().unwrap_or_default();
+        let (path, _query) = path.split_once('?').unwrap_or((path, ""));
         let mut segments = path.split('/').skip(1);
         let group = match segments.next() {
             Some("apis") => segments.next().unwrap_or_default(),
@@ -158,7 +158,6 @@ impl Budgets {
     pub async fn slot(&self, path: &str, writes: bool, queue: Duration) -> Result<Slot, CallError> {
         let (dependency, namespace) = Dependency::of(path, writes);
         let budget = self.budget(&dependency);
-        let circuit_open = |open| CallError::circuit_open(dependency.name(), namespace, open);
         // The slot of the namespace first: a request that waits for it must not hold one of the group meanwhile. The
         // semaphores are never closed.
         let acquire = async {
@@ -170,9 +169,7 @@ impl Budgets {
             (slot, permit)
         };
         // Before the queue, so that nothing waits for a slot while the circuit is open.
-        budget
-            .ask_circuits(|circuits, now| circuits.check(namespace, now))
-            .map_err(circuit_open)?;
+        budget.ask_circuits(&dependency, namespace, |it, now| it.check(namespace, now))?;
         let Ok((slot, permit)) = timeout(queue, acquire).await else {
             return Err(CallError::NoSlot {
                 dependency: dependency.name().to_owned(),
@@ -180,9 +177,7 @@ impl Budgets {
             });
         };
         // Again: the circuit may have opened while the request waited for its slot.
-        budget
-            .ask_circuits(|circuits, now| circuits.admit(namespace, now))
-            .map_err(circuit_open)?;
+        budget.ask_circuits(&dependency, namespace, |it, now| it.admit(namespace, now))?;
         Ok(Slot {
             budget: Arc::clone(&budget),
             namespace: slot,
@@ -194,11 +189,9 @@ impl Budgets {
     /// The metrics APIs that have not responded to their last requests, even if only one namespace sent them.
     pub fn open_circuits(&self) -> Vec<String> {
         let hanging = self.groups.keys_where(|budget| {
-            let hangs = budget.circuits(|circuits, now| circuits.is_hanging(now));
-            hangs.unwrap_or_default()
+            budget.circuits(|circuits, now| circuits.is_hanging(now)) == Some(true)
         });
-        let names = hanging.iter().map(Dependency::name);
-        names.map(str::to_owned).collect()
+        hanging.iter().map(|it| it.name().to_owned()).collect()
     }
 
     fn budget(&self, dependency: &Dependency) -> Arc<Budget> {
@@ -218,9 +211,12 @@ impl Budget {
     /// Asks the circuits whether a request may be sent; a dependency without circuits permits all.
     fn ask_circuits(
         &self,
+        dependency: &Dependency,
+        namespace: Option<&str>,
         ask: impl FnOnce(&mut Circuits, Monotonic) -> Result<(), Open>,
-    ) -> Result<(), Open> {
-        self.circuits(ask).unwrap_or(Ok(()))
+    ) -> Result<(), CallError> {
+        let allowed = self.circuits(ask).unwrap_or(Ok(()));
+        allowed.map_err(|open| CallError::circuit_open(dependency.name(), namespace, open))
     }
 
     fn circuits<T>(&self, run: impl FnOnce(&mut Circuits, Monotonic) -> T) -> Option<T> {
@@ -231,8 +227,8 @@ impl Budget {
 
     fn is_like_new(&self) -> bool {
         let forgettable = self.circuits(|circuits, now| circuits.is_forgettable(now));
-        let is_known = |namespace: &NamespaceBudget| !namespace.is_like_new();
-        forgettable.unwrap_or(true) && self.namespaces.keys_where(is_known).is_empty()
+        let known = self.namespaces.keys_where(|it| !it.is_like_new());
+        forgettable.unwrap_or(true) && known.is_empty()
     }
 
     fn namespace(&self, namespace: &str, slots: usize) -> Arc<NamespaceBudget> {

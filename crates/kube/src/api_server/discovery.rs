@@ -14,7 +14,11 @@ use foretide_domain::ScaleTarget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use tokio::sync::Mutex;
 
-use super::{client::Calls, error::CallError, resource};
+use super::{
+    client::Calls,
+    error::{About as _, CallError},
+    resource,
+};
 use foretide_api::ports::ClusterError;
 use foretide_base::clock::Monotonic;
 
@@ -85,36 +89,26 @@ impl Discovery {
             namespace,
             name,
         } = target;
-        let refuse = |message| ClusterError::NotScalable {
+        let message = match self.kind(api_version, kind).await.about(target)? {
+            None => format!(
+                "the cluster has no kind {kind} in {api_version}; correct scaleTargetRef or install its CRD"
+            ),
+            Some(found) if !found.has_scale || !found.namespaced => {
+                format!("{kind} of {api_version} is not a namespaced kind with a scale subresource")
+            }
+            Some(found) => {
+                return object_path(api_version, namespace, &found.plural, name).about(target);
+            }
+        };
+        Err(ClusterError::NotScalable {
             what: target.to_string(),
             message,
-        };
-        let found = self
-            .kind(api_version, kind)
-            .await
-            .map_err(|error| error.about(target))?;
-        let Some(found) = found else {
-            return Err(refuse(format!(
-                "the cluster has no kind {kind} in {api_version}; correct scaleTargetRef or install its CRD"
-            )));
-        };
-        if !found.has_scale || !found.namespaced {
-            return Err(refuse(format!(
-                "{kind} of {api_version} is not a namespaced kind with a scale subresource"
-            )));
-        }
-        let path = || {
-            let (root, namespace) = (resource::root(api_version)?, resource::segment(namespace)?);
-            let (plural, name) = (resource::segment(&found.plural)?, resource::segment(name)?);
-            Ok(format!("{root}/namespaces/{namespace}/{plural}/{name}"))
-        };
-        path().map_err(|error: CallError| error.about(target))
+        })
     }
 
     /// A kind of a group and version; `None` when the server does not serve it.
     pub async fn kind(&self, api_version: &str, kind: &str) -> Result<Option<ApiKind>, CallError> {
-        let shared = self.list(api_version);
-        let mut list = shared.lock().await;
+        let mut list = self.list(api_version).lock_owned().await;
         let now = self.calls.clock().monotonic();
         if let Some(cached) = list.as_ref().filter(|cached| cached.is_current(kind, now)) {
             return cached.find(kind);
@@ -127,11 +121,8 @@ impl Discovery {
             Err(error) => list.take().map_or(Err(error), |cached| cached.kinds),
             fetched => fetched,
         };
-        let fetched = list.insert(CachedList {
-            fetched: now,
-            kinds,
-        });
-        fetched.find(kind)
+        let fetched = now;
+        list.insert(CachedList { fetched, kinds }).find(kind)
     }
 
     fn list(&self, api_version: &str) -> Arc<List> {
@@ -160,6 +151,18 @@ impl Discovery {
             });
         Ok(kinds.collect())
     }
+}
+
+/// The path of an object of any kind.
+fn object_path(
+    api_version: &str,
+    namespace: &str,
+    plural: &str,
+    name: &str,
+) -> Result<String, CallError> {
+    let (root, namespace) = (resource::root(api_version)?, resource::segment(namespace)?);
+    let (plural, name) = (resource::segment(plural)?, resource::segment(name)?);
+    Ok(format!("{root}/namespaces/{namespace}/{plural}/{name}"))
 }
 
 // === impl Lists ===

@@ -199,6 +199,18 @@ impl CallError {
     }
 }
 
+/// Results of requests about an object.
+pub trait About<T> {
+    /// The result with the port's error about the object `what`.
+    fn about(self, what: impl fmt::Display) -> Result<T, ClusterError>;
+}
+
+impl<T> About<T> for Result<T, CallError> {
+    fn about(self, what: impl fmt::Display) -> Result<T, ClusterError> {
+        self.map_err(|error| error.about(what))
+    }
+}
+
 impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> Self {
         // Only `Client::send` is called, which neither builds requests nor decodes responses.

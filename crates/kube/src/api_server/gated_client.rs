@@ -55,8 +55,10 @@ impl<S> GatedStream<S> {
         let gate = self.gate.get();
         // Zero: that there is time for the whole write was checked when it began. Now only a right that has ended
         // counts.
-        let admitted = gate.map_or(Ok(Duration::ZERO), |gate| gate.admit(Duration::ZERO));
-        admitted.map(drop).map_err(io::Error::other)
+        if let Some(gate) = gate {
+            gate.admit(Duration::ZERO).map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 }
 

@@ -34,7 +34,7 @@ mod tests;
 pub(crate) use self::{
     client::{Body, Calls, Limits, WATCH_MARGIN, WATCH_TIMEOUT},
     discovery::Discovery,
-    error::CallError,
+    error::{About, CallError},
     pages::{PageTurn, PageTurns, Pages},
     resource::{ObjectPath, Resource, query, root, segment},
     response::WatchEvent,

@@ -26,7 +26,7 @@ pub struct Refusals {
     by_url: Mutex<HashMap<Uri, Refusal>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Refusal {
     until: Monotonic,
     error: CallError,
@@ -62,11 +62,9 @@ impl Refusals {
 
     /// The error that a read of this URL got before, with the time that is left of what the server asked for.
     pub fn in_force(&self, url: &Uri) -> Option<CallError> {
-        let by_url = self.lock();
-        let refusal = by_url.get(url)?;
-        let left = refusal.until.since(self.clock.monotonic());
-        let error = refusal.error.clone().with_retry_after(Some(left));
-        (!left.is_zero()).then_some(error)
+        let Refusal { until, error } = self.lock().get(url).cloned()?;
+        let left = until.since(self.clock.monotonic());
+        (!left.is_zero()).then(|| error.with_retry_after(Some(left)))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Uri, Refusal>> {

@@ -13,6 +13,7 @@ use http::{
 use kube::{Client, client::Body, core::Status};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::timeout;
 use tokio_util::{
     codec::{FramedRead, LinesCodec, LinesCodecError},
     io::StreamReader,
@@ -98,8 +99,8 @@ pub async fn headers_and_text(
 /// # Errors
 /// The connection fails, it is no text, or it is longer than `max` bytes.
 pub async fn text(body: Body, max: usize) -> Result<String, CallError> {
-    let text = String::from_utf8(collect(body, max).await?);
-    text.map_err(|error| CallError::Response(error.utf8_error().to_string()))
+    String::from_utf8(collect(body, max).await?)
+        .map_err(|error| CallError::Response(error.utf8_error().to_string()))
 }
 
 /// Sends a request for a watch and reads its events, one by one.
@@ -121,6 +122,16 @@ pub async fn events(
     Ok(lines.filter_map(async |line| event(line)))
 }
 
+/// Waits for the response of a request for at most `limit`.
+pub async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, CallError> {
+    timeout(limit, request)
+        .await
+        .unwrap_or(Err(CallError::Timeout(limit)))
+}
+
 /// One event; `None` if the connection was cut.
 fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent, CallError>> {
     let line = match line {
@@ -129,8 +140,7 @@ fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent, Cal
             return Some(Err(CallError::TooLong(EVENT_MAX)));
         }
         Err(LinesCodecError::Io(error)) => {
-            let failed = || CallError::Transport(innermost(&error));
-            return (!is_cut(&error)).then(|| Err(failed()));
+            return (!is_cut(&error)).then(|| Err(CallError::Transport(innermost(&error))));
         }
     };
     match WatchEvent::read(&line) {
@@ -147,11 +157,11 @@ fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent, Cal
 /// True if the connection was closed in the middle of a response. A silence longer than the watch was to last is no cut
 /// but an error: what happened meanwhile may not have arrived.
 fn is_cut(error: &(dyn Error + 'static)) -> bool {
-    let by_kind = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
-    // The chunk decoder of hyper has no error kind for it.
-    let by_text = |error: &dyn Error| error.to_string().contains("unexpected EOF");
-    let here = error.downcast_ref().is_some_and(by_kind) || by_text(error);
-    here || error.source().is_some_and(is_cut)
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::UnexpectedEof)
+        // The chunk decoder of hyper has no error kind for it.
+        || error.to_string().contains("unexpected EOF")
+        || error.source().is_some_and(is_cut)
 }
 
 /// Sends a request; returns when the response begins.
@@ -183,7 +193,7 @@ async fn status_error(code: StatusCode, response: Response<Body>) -> CallError {
 /// `Retry-After` in seconds, as the API server sends it; the form with a date depends on the other machine's clock.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    value.trim().parse().ok().map(Duration::from_secs)
+    Some(Duration::from_secs(value.trim().parse().ok()?))
 }
 
 async fn collect(body: Body, max: usize) -> Result<Vec<u8>, CallError> {

@@ -22,20 +22,17 @@ impl WriteGate {
     }
 
     /// True if the right to write depends on an election.
-    #[must_use]
-    pub fn is_elected(&self) -> bool {
+    pub(crate) fn is_elected(&self) -> bool {
         self.0.is_elected()
     }
 
     /// The epoch of the leader, if one is elected.
-    #[must_use]
-    pub fn epoch(&self) -> Option<i32> {
+    pub(crate) fn epoch(&self) -> Option<i32> {
         self.0.epoch()
     }
 
     /// Counts a write that is sent now.
-    #[must_use]
-    pub fn begin_write(&self) -> WriteInFlight {
+    pub(crate) fn begin_write(&self) -> WriteInFlight {
         self.0.begin_write()
     }
 
@@ -43,7 +40,7 @@ impl WriteGate {
     ///
     /// # Errors
     /// [`CallError::NotLeader`] if the process does not lead for that long: another one may lead before the write ends.
-    pub fn admit(&self, deadline: Duration) -> Result<Duration, CallError> {
+    pub(crate) fn admit(&self, deadline: Duration) -> Result<Duration, CallError> {
         let left = self.0.time_left().filter(|left| *left >= deadline);
         left.map(|left| left.min(deadline))
             .ok_or(CallError::NotLeader)

@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Connection, WriteGate};
-use crate::api_server::{Body, CallError, Calls, Limits, Resource};
+use crate::api_server::{About as _, Body, CallError, Calls, Limits, Resource};
 use foretide_api::ports::{
     Access, AccessReviewer, BearerToken, ClusterError, ResourceAccess, User,
 };
@@ -67,8 +67,9 @@ impl KubeAccessReviewer {
             ..
         } = reviewed.status.ok_or_else(without_status)?;
         // A server that knows no audiences names none, and then the token is for the server itself.
-        let is_for = |wanted: &String| audiences.iter().flatten().any(|one| one == wanted);
-        let is_valid = authenticated == Some(true) && audience.is_none_or(is_for);
+        let audiences = audiences.unwrap_or_default();
+        let is_for_us = audience.is_none_or(|wanted| audiences.contains(wanted));
+        let is_valid = authenticated == Some(true) && is_for_us;
         let user = user.filter(|_| is_valid).map(user_of);
         Ok(user.filter(|user| !user.name.is_empty()))
     }
@@ -132,22 +133,22 @@ impl std::fmt::Debug for KubeAccessReviewer {
 impl AccessReviewer for KubeAccessReviewer {
     async fn user(&self, token: &BearerToken) -> Result<Option<User>, ClusterError> {
         for audience in &self.audiences {
-            let reviewed = self.review_token(token, audience.as_ref()).await;
-            let user = reviewed.map_err(|error| {
-                // A server may quote the request in its response.
-                let redactor = Redactor::new(vec![token.expose().to_owned()]);
-                error.redacted(&redactor).about("the review of a token")
-            })?;
-            if user.is_some() {
-                return Ok(user);
+            match self.review_token(token, audience.as_ref()).await {
+                Ok(None) => {}
+                Ok(user) => return Ok(user),
+                Err(error) => {
+                    // A server may quote the request in its response.
+                    let redactor = Redactor::new(vec![token.expose().to_owned()]);
+                    return Err(error.redacted(&redactor).about("the review of a token"));
+                }
             }
         }
         Ok(None)
     }
 
     async fn is_allowed(&self, user: &User, access: &Access) -> Result<bool, ClusterError> {
-        let reviewed = self.review_access(user, access).await;
-        reviewed.map_err(|error| error.about("the review of a request"))
+        let reviewing = self.review_access(user, access);
+        reviewing.await.about("the review of a request")
     }
 }
 
@@ -160,8 +161,11 @@ fn user_of(info: UserInfo) -> User {
     }
 }
 
+fn named(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
 fn attributes(access: ResourceAccess) -> ResourceAttributes {
-    let named = |text: String| Some(text).filter(|text| !text.is_empty());
     ResourceAttributes {
         verb: named(access.verb),
         group: named(access.group),

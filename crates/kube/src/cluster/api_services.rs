@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Connection, WriteGate};
-use crate::api_server::{Body, CallError, Calls, Limits, Resource, segment};
+use crate::api_server::{About as _, Body, CallError, Calls, Limits, Resource, segment};
 use foretide_api::ports::ClusterError;
 use foretide_base::{clock::Clock, error::chain};
 
@@ -172,16 +172,15 @@ impl ApiServices {
     /// The reading that [`ApiServices::check`] waits for, in words; none once it has succeeded.
     #[must_use]
     pub fn awaited(&self) -> Option<String> {
-        let waits = !self.is_checked.load(Ordering::Relaxed);
-        waits.then(|| {
-            let names = self.names.join(", ");
-            let problem = self.reported().values().next().cloned();
-            let problem = problem.map(|problem| format!("; the last problem: {problem}"));
-            format!(
-                "waiting to read the APIServices {names}{}",
-                problem.unwrap_or_default()
-            )
-        })
+        if self.is_checked.load(Ordering::Relaxed) {
+            return None;
+        }
+        let problem = match self.reported().values().next() {
+            Some(problem) => format!("; the last problem: {problem}"),
+            None => String::new(),
+        };
+        let names = self.names.join(", ");
+        Some(format!("waiting to read the APIServices {names}{problem}"))
     }
 
     /// The registrations of our service as they are now.
@@ -271,10 +270,8 @@ impl ApiServices {
             let url = path(&to.name)?;
             self.calls.write::<Value>(Method::PATCH, &url, body).await
         };
-        let written = writing.await;
-        written
-            .map(drop)
-            .map_err(|error: CallError| error.about(format_args!("APIService {}", to.name)))
+        let what = format!("APIService {}", to.name);
+        writing.await.map(drop).about(what)
     }
 
     fn unreadable(&self, name: &str, error: &ClusterError) {
@@ -314,13 +311,19 @@ impl Observed {
     /// True if every registration of our service was read and has this authority (PEM) in its bundle.
     #[must_use]
     pub fn has_everywhere(&self, authority: &str) -> bool {
-        let has = |registration: &Registration| {
-            let encoded = registration.ca_bundle.as_ref();
-            let decoded = encoded.and_then(|bundle| STANDARD.decode(bundle).ok());
-            let bundle = decoded.and_then(|bundle| String::from_utf8(bundle).ok());
-            bundle.is_some_and(|bundle| bundle.contains(authority.trim()))
+        !self.is_partial && self.ours.iter().all(|it| it.has(authority))
+    }
+}
+
+// === impl Registration ===
+
+impl Registration {
+    /// True if this authority (PEM) is in the bundle.
+    fn has(&self, authority: &str) -> bool {
+        let Some(Ok(bundle)) = self.ca_bundle.as_ref().map(|it| STANDARD.decode(it)) else {
+            return false;
         };
-        !self.is_partial && self.ours.iter().all(has)
+        String::from_utf8(bundle).is_ok_and(|bundle| bundle.contains(authority.trim()))
     }
 }
 
@@ -349,14 +352,12 @@ impl ApiServiceObject {
 impl Metadata {
     /// Hints of the object at its installer, in parentheses.
     fn owner_hints(&self) -> String {
-        let hint = |key: &&str| {
-            let value = self
-                .annotations
-                .get(*key)
-                .or_else(|| self.labels.get(*key))?;
-            Some(format!("{key}: {value}"))
-        };
-        let hints: Vec<String> = OWNER_HINTS.iter().filter_map(hint).collect();
+        let mut hints = Vec::new();
+        for key in OWNER_HINTS {
+            if let Some(value) = self.annotations.get(key).or(self.labels.get(key)) {
+                hints.push(format!("{key}: {value}"));
+            }
+        }
         if hints.is_empty() {
             String::new()
         } else {

@@ -36,8 +36,7 @@ impl KubeAutoscalers {
     /// Keeps the autoscalers up to date until it is dropped; returns only if a watch task panics.
     pub async fn run(&self) {
         let mut tasks = JoinSet::new();
-        let store = Arc::clone(&self.store);
-        store.watch(&self.connection, WatchTimeouts::default(), &mut tasks);
+        Arc::clone(&self.store).watch(&self.connection, WatchTimeouts::default(), &mut tasks);
         if let Some(Err(error)) = tasks.join_next().await {
             tracing::error!(%error, "watch task exited unexpectedly");
         }
@@ -72,11 +71,11 @@ impl Autoscalers for KubeAutoscalers {
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
-        let changed = stream::unfold(self.store.subscribe(), |mut receiver| async {
+        stream::unfold(self.store.subscribe(), |mut receiver| async {
             // It fails when the store is dropped, and then nothing changes any more.
             receiver.changed().await.ok()?;
             Some(((), receiver))
-        });
-        changed.boxed()
+        })
+        .boxed()
     }
 }

@@ -36,7 +36,7 @@ impl Changes {
         }
     }
 
-    pub(crate) fn add(&self, namespace: &str, name: &str) {
+    pub fn add(&self, namespace: &str, name: &str) {
         self.keys().insert(ObjectKey {
             namespace: namespace.to_owned(),
             name: name.to_owned(),

@@ -109,21 +109,13 @@ impl Stored for ClientAuthorities {
 
 /// The authorities in the data of the `ConfigMap`. Without a field, nobody is trusted by it.
 fn authorities(mut data: BTreeMap<String, String>) -> Result<ClientAuthorities, String> {
-    let mut list = |suffix: &str| {
-        let key = format!("requestheader-{suffix}");
-        match data.remove(&key) {
-            None => Ok(Vec::new()),
-            Some(text) => serde_json::from_str::<Vec<String>>(&text)
-                .map_err(|_| format!("expected a JSON array of strings in data.{key}")),
-        }
-    };
     let request_header = RequestHeader {
         ca: String::new(),
-        allowed_names: list("allowed-names")?,
-        username_headers: list("username-headers")?,
-        uid_headers: list("uid-headers")?,
-        group_headers: list("group-headers")?,
-        extra_header_prefixes: list("extra-headers-prefix")?,
+        allowed_names: texts(&data, "requestheader-allowed-names")?,
+        username_headers: texts(&data, "requestheader-username-headers")?,
+        uid_headers: texts(&data, "requestheader-uid-headers")?,
+        group_headers: texts(&data, "requestheader-group-headers")?,
+        extra_header_prefixes: texts(&data, "requestheader-extra-headers-prefix")?,
     };
     let ca = data.remove("requestheader-client-ca-file");
     Ok(ClientAuthorities {
@@ -133,4 +125,13 @@ fn authorities(mut data: BTreeMap<String, String>) -> Result<ClientAuthorities, 
             ..request_header
         }),
     })
+}
+
+/// The texts under a key; none without the key.
+fn texts(data: &BTreeMap<String, String>, key: &str) -> Result<Vec<String>, String> {
+    let Some(text) = data.get(key) else {
+        return Ok(Vec::new());
+    };
+    serde_json::from_str(text)
+        .map_err(|_| format!("expected a JSON array of strings in data.{key}"))
 }

@@ -81,8 +81,9 @@ impl<V: Stored> Copies<V> {
 
     /// Every value, by namespace, then by name.
     pub fn by_namespace(&self) -> impl Iterator<Item = (&Arc<str>, impl Iterator<Item = &Arc<V>>)> {
-        let all = self.by_namespace.iter();
-        all.map(|(namespace, inside)| (namespace, inside.all()))
+        self.by_namespace
+            .iter()
+            .map(|(namespace, inside)| (namespace, inside.all()))
     }
 
     /// The values of a namespace that a selector selects, by name.
@@ -105,21 +106,27 @@ impl<V: Stored> Copies<V> {
     /// The excluded objects of a namespace.
     pub fn excluded_in(&self, namespace: &str) -> impl Iterator<Item = (&Key, &Excluded)> {
         let namespace: Arc<str> = namespace.into();
-        let inside = self.excluded.range((namespace.clone(), "".into())..);
-        inside.take_while(move |((of, _), _)| *of == namespace)
+        self.excluded
+            .range((namespace.clone(), "".into())..)
+            .take_while(move |((of, _), _)| *of == namespace)
     }
 
     /// The objects of a scope, kept or excluded.
     pub fn keys(&self, scope: Option<&str>) -> Vec<Key> {
-        let is_of_scope = |namespace: &Arc<str>| scope.is_none_or(|scope| scope == &**namespace);
-        let inside = self.by_namespace.iter();
-        let inside = inside.filter(|(namespace, _)| is_of_scope(namespace));
-        let kept = inside.flat_map(|(namespace, inside)| {
-            let names = inside.by_name.keys();
-            names.map(|name| (namespace.clone(), name.clone()))
-        });
-        let excluded = self.excluded.keys().filter(|key| is_of_scope(&key.0));
-        kept.chain(excluded.cloned()).collect()
+        let mut keys = Vec::new();
+        for (namespace, inside) in &self.by_namespace {
+            if is_of_scope(namespace, scope) {
+                keys.extend(
+                    inside
+                        .by_name
+                        .keys()
+                        .map(|it| (namespace.clone(), it.clone())),
+                );
+            }
+        }
+        let excluded = self.excluded.keys();
+        keys.extend(excluded.filter(|key| is_of_scope(&key.0, scope)).cloned());
+        keys
     }
 
     /// Keeps a value instead of the one that is kept of the object.
@@ -179,6 +186,10 @@ impl<V: Stored> Copies<V> {
             account.count_left_out(namespace, change);
         }
     }
+}
+
+fn is_of_scope(namespace: &str, scope: Option<&str>) -> bool {
+    scope.is_none_or(|scope| scope == namespace)
 }
 
 impl<V> Default for Copies<V> {

@@ -44,6 +44,55 @@ pub struct OwnerReference {
     pub controller: Option<bool>,
 }
 
+/// The conditions in the status of an object.
+#[derive(Deserialize)]
+pub struct Conditions(Vec<Condition>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    pub status: String,
+    pub reason: Option<String>,
+    last_transition_time: Option<Timestamp>,
+}
+
+// === impl Conditions ===
+
+impl Conditions {
+    /// The condition of this kind.
+    pub fn of(&self, kind: &str) -> Option<&Condition> {
+        self.0.iter().find(|condition| condition.kind == kind)
+    }
+
+    /// The condition of this kind, if it has this status.
+    pub fn with_status(self, kind: &str, status: &str) -> Option<Condition> {
+        self.0
+            .into_iter()
+            .find(|it| it.kind == kind && it.status == status)
+    }
+}
+
+// === impl Condition ===
+
+impl Condition {
+    /// Time of the last transition; without one, the condition counts as old.
+    pub fn since(&self) -> Timestamp {
+        self.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+}
+
+// === impl Meta ===
+
+impl Meta {
+    /// Takes the owner that manages the object.
+    pub fn take_controller(&mut self) -> Option<OwnerReference> {
+        let owners = self.owner_references.take()?;
+        owners.into_iter().find(|it| it.controller == Some(true))
+    }
+}
+
 /// Decodes an object; the error names the field if the parser knows it.
 pub fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|error| error.to_string())
@@ -56,13 +105,27 @@ pub fn selector_text(selector: LabelSelector) -> Result<String, String> {
         .map_err(|error| format!("{error}; expected the operators In, NotIn, Exists, DoesNotExist"))
 }
 
-/// Amounts by resource in milli-units; an error names `field`.
-pub fn amounts(amounts: Option<BTreeMap<String, String>>, field: &str) -> Result<Requests, String> {
-    let milli = |(resource, amount): (String, String)| match milli_value(&amount) {
-        Ok(milli) => Ok((resource, milli)),
-        Err(expected) => Err(format!("{field}.{resource}: {expected}")),
-    };
-    amounts.into_iter().flatten().map(milli).collect()
+/// The text at a JSON pointer; empty without one.
+pub fn text_at<'a>(value: &'a Value, at: &str) -> &'a str {
+    value
+        .pointer(at)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// Amounts by resource in milli-units; an error begins with the `field` of the resource.
+pub fn amounts(
+    amounts: Option<BTreeMap<String, String>>,
+    field: impl Fn(&str) -> String,
+) -> Result<Requests, String> {
+    amounts
+        .into_iter()
+        .flatten()
+        .map(|(resource, amount)| match milli_value(&amount) {
+            Ok(milli) => Ok((resource, milli)),
+            Err(expected) => Err(format!("{}: {expected}", field(&resource))),
+        })
+        .collect()
 }
 
 /// A quantity in milli-units, rounded away from zero as in the HPA controller; saturates at the limits of `i64`.

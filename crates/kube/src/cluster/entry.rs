@@ -110,9 +110,10 @@ fn labels_length(text: &str) -> usize {
         labels: Option<&'a RawValue>,
     }
 
-    let labeled = serde_json::from_str::<Labeled<'_>>(text).ok();
-    let labels = labeled.and_then(|object| object.metadata.labels);
-    labels.map_or(0, |labels| labels.get().len())
+    let Ok(Labeled { metadata }) = serde_json::from_str(text) else {
+        return 0;
+    };
+    metadata.labels.map_or(0, |labels| labels.get().len())
 }
 
 /// Removes the labels and annotations that nobody reads here.
@@ -127,11 +128,8 @@ fn remove_what_others_wrote(metadata: &mut Map<String, Value>) {
 fn is_read(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     // The keys have subdomains, such as `autoscaling.crane.io`.
-    let is_below = |ours: &str| {
-        let above = domain.strip_suffix(ours);
-        above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
-    };
-    domain == RECOMMENDED || DOMAINS.into_iter().any(is_below)
+    let mut above = DOMAINS.iter().filter_map(|ours| domain.strip_suffix(ours));
+    domain == RECOMMENDED || above.any(|above| above.is_empty() || above.ends_with('.'))
 }
 
 /// The object, if it is not too large to be kept.

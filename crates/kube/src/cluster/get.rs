@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api_server::{Connection, Discovery, Resource};
+use crate::api_server::{About as _, Connection, Discovery, Resource};
 use foretide_api::ports::ClusterError;
 
 impl Connection {
@@ -66,8 +66,7 @@ impl Connection {
     pub async fn scale_target(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
         let calls = Arc::new(self.calls());
         let path = Discovery::new(Arc::clone(&calls)).path(target).await?;
-        let read = calls.read(&path).await;
-        read.map_err(|error| error.about(target))
+        calls.read(&path).await.about(target)
     }
 
     /// The autoscalers and the federated ones of a namespace, or of all; none of a kind that the cluster does not have.
@@ -90,12 +89,12 @@ impl Connection {
         let mut all = Vec::new();
         let listed = async {
             let collection = resource.collection(namespace)?;
-            let calls = self.calls();
-            let listed = calls.list(&collection, &[], |object| {
-                all.push(serde_json::from_str(object)?);
-                Ok(())
-            });
-            listed.await
+            self.calls()
+                .list(&collection, &[], |object| {
+                    all.push(serde_json::from_str(object)?);
+                    Ok(())
+                })
+                .await
         };
         match listed.await {
             Ok(()) => Ok(all),

@@ -14,10 +14,11 @@ use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::O
 use serde_json::{Value, json};
 
 use super::{
-    Hub, KubeCluster, Options, WatchReport, WatchTimeouts, Watched,
+    Hub, KubeCluster, Options, WatchReport, WatchTimeouts,
+    decode::text_at,
     writes::{self, StatusField},
 };
-use crate::api_server::{Connection, Limits, ObjectPath, Resource, WriteGate};
+use crate::api_server::{About as _, Connection, Limits, ObjectPath, Resource, WriteGate};
 use foretide_api::ports::{
     Cluster, ClusterError, EventNote, ListedAutoscalers, ObjectKey, UnusableCopies, Workloads,
 };
@@ -54,8 +55,7 @@ impl KubeCluster<Hub> {
         if self.knows_federated() {
             needed.push(self.role.federated.clone());
         }
-        let is_current = |store: &Arc<dyn Watched>| store.stale(None, max).is_none();
-        Workloads::is_synced(self) && needed.iter().all(is_current)
+        Workloads::is_synced(self) && needed.iter().all(|it| it.stale(None, max).is_none())
     }
 
     /// Writes only the conditions of a status that was made from a copy which may be out of date: the rest may have
@@ -117,8 +117,7 @@ impl Cluster for KubeCluster<Hub> {
     async fn apply_prediction(&self, manifest: &Value) -> Result<String, ClusterError> {
         let object = writes::object_of(Resource::PREDICTION, manifest);
         let stored = writes::apply(&self.calls, object, manifest).await?;
-        let uid = stored.pointer("/metadata/uid").and_then(Value::as_str);
-        Ok(uid.unwrap_or_default().to_owned())
+        Ok(text_at(&stored, "/metadata/uid").to_owned())
     }
 
     async fn write_prediction_status(
@@ -183,8 +182,7 @@ impl Cluster for KubeCluster<Hub> {
         // By convention the UID of this namespace identifies a cluster, because both are created together.
         let path = "/api/v1/namespaces/kube-system";
         let what = "namespace kube-system";
-        let read = self.calls.read::<Namespace>(path).await;
-        let found = read.map_err(|error| error.about(what))?;
+        let found: Namespace = self.calls.read(path).await.about(what)?;
         found.metadata.uid.ok_or_else(|| ClusterError::Invalid {
             what: what.to_owned(),
             message: "expected a metadata.uid".to_owned(),
@@ -207,13 +205,9 @@ impl Cluster for KubeCluster<Hub> {
 
     fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>> {
         let federated = &self.role.federated;
-        let is_complete = || {
-            let report = federated.report();
-            report.synced && report.unreadable == 0
-        };
         // Checked twice, because the watch may change the store in between.
-        let all = is_complete().then(|| federated.all());
-        all.filter(|_| is_complete())
+        let all = federated.is_complete().then(|| federated.all());
+        all.filter(|_| federated.is_complete())
     }
 
     async fn write_ledger(&self, about: &FederatedHPA, ledger: &str) -> Result<(), ClusterError> {
@@ -253,8 +247,7 @@ impl Cluster for KubeCluster<Hub> {
 
     async fn object(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
         let path = self.discovery.path(target).await?;
-        let read = self.calls.read(&path).await;
-        read.map_err(|error| error.about(target))
+        self.calls.read(&path).await.about(target)
     }
 }
 

@@ -51,8 +51,7 @@ impl<V> LabelIndex<V> {
 
     /// Adds an object.
     pub fn insert(&mut self, labels: PackedLabels, name: Arc<str>, object: Arc<V>) {
-        let named = self.0.entry(labels).or_default();
-        named.insert(name, object);
+        self.0.entry(labels).or_default().insert(name, object);
     }
 
     /// Removes an object.
@@ -67,9 +66,12 @@ impl<V> LabelIndex<V> {
 
     /// The objects that a selector selects, by name.
     pub fn select(&self, selector: &Selector) -> Vec<Arc<V>> {
-        let is_selected = |labels: &PackedLabels| selector.matches_by(|key| labels.get(key));
-        let selected = self.0.iter().filter(|(labels, _)| is_selected(labels));
-        let by_name: BTreeMap<_, _> = selected.flat_map(|(_, named)| named).collect();
+        let mut by_name = BTreeMap::new();
+        for (labels, named) in &self.0 {
+            if selector.matches_by(|key| labels.get(key)) {
+                by_name.extend(named);
+            }
+        }
         by_name.into_values().map(Arc::clone).collect()
     }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Connection, WriteGate, read};
-use crate::api_server::{Body, CallError, Calls, Limits, ObjectPath, Resource};
+use crate::api_server::{About as _, Body, CallError, Calls, Limits, ObjectPath, Resource};
 use foretide_api::ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease};
 
 /// One lease of a cluster.
@@ -73,9 +73,7 @@ impl KubeLease {
             let body = Body::json(object);
             stored(self.calls.write(method, &url?, body).await?)
         };
-        written
-            .await
-            .map_err(|error: CallError| error.about(self.path()))
+        written.await.about(self.path())
     }
 }
 
@@ -121,13 +119,12 @@ impl LeaseStore for KubeLease {
 }
 
 pub fn spec(record: &LeaseRecord) -> Value {
-    // A MicroTime has six decimals.
-    let time = |at: Option<Timestamp>| at.map(|at| format!("{at:.6}"));
     json!({
         "holderIdentity": record.holder,
         "leaseDurationSeconds": record.duration.map(|duration| duration.as_secs()),
-        "acquireTime": time(record.acquired),
-        "renewTime": time(record.renewed),
+        // A MicroTime has six decimals.
+        "acquireTime": record.acquired.map(|at| format!("{at:.6}")),
+        "renewTime": record.renewed.map(|at| format!("{at:.6}")),
         "leaseTransitions": record.transitions,
     })
 }

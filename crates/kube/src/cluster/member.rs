@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{KubeCluster, MemberStores, Options, watch::Watched, writes};
-use crate::api_server::{CallError, Connection};
+use super::{KubeCluster, MemberStores, Options, decode::text_at, watch::Watched, writes};
+use crate::api_server::{About as _, CallError, Connection};
 use foretide_api::ownership::FLEET_UID;
 use foretide_api::ports::{ClusterError, Member};
 use foretide_base::clock::Contact;
@@ -42,17 +42,17 @@ impl KubeMember {
 
     /// The last contact of the watch that has been silent longest, of those that a sync needs. `None` while one of them
     /// has had no contact.
-    pub fn last_contact(&self) -> Option<Contact> {
-        let needed = self.stores.watched();
-        let contacts = needed.iter().map(|store| store.report().last_contact);
-        let heard: Option<Vec<Contact>> = contacts.collect();
-        heard?.into_iter().max_by_key(Contact::age)
+    pub(crate) fn last_contact(&self) -> Option<Contact> {
+        let mut heard = Vec::new();
+        for store in self.stores.watched() {
+            heard.push(store.report().last_contact?);
+        }
+        heard.into_iter().max_by_key(Contact::age)
     }
 
     /// The failure of a watch, if any.
-    pub fn failing(&self) -> Option<String> {
-        let mut reports = self.watches().into_iter();
-        reports.find_map(|report| {
+    pub(crate) fn failing(&self) -> Option<String> {
+        self.watches().into_iter().find_map(|report| {
             let error = report.failing?;
             Some(format!("watch of {}: {error}", report.kind))
         })
@@ -62,19 +62,18 @@ impl KubeMember {
     /// nodes, so all namespaces must be watched.
     fn knows_capacity(&self) -> bool {
         let needed: [&dyn Watched; 3] = [&*self.role.nodes, &*self.stores.pods, &*self.role.quotas];
-        // All time counts, also that of a pause: the objects may have changed in it.
-        let is_fresh = |contact: &Contact| contact.age() <= self.timeouts.max_staleness;
-        let is_known = |store: &dyn Watched| {
-            let report = store.report();
-            report.synced && report.last_contact.as_ref().is_some_and(is_fresh)
-        };
-        self.stores.pods.scopes().contains(&None) && needed.into_iter().all(is_known)
+        let max = self.timeouts.max_staleness;
+        self.stores.pods.scopes().contains(&None)
+            && needed.into_iter().all(|store| {
+                let report = store.report();
+                // All time counts, also that of a pause: the objects may have changed in it.
+                report.synced && report.last_contact.is_some_and(|it| it.age() <= max)
+            })
     }
 
     async fn metadata(&self, target: &ScaleTarget) -> Result<ObjectMeta, ClusterError> {
         let path = self.path(target).await?;
-        let read = self.calls.read::<AnyObject>(&path).await;
-        let object = read.map_err(|error| error.about(target))?;
+        let object: AnyObject = self.calls.read(&path).await.about(target)?;
         Ok(object.metadata)
     }
 
@@ -86,14 +85,13 @@ impl KubeMember {
         replicas: Replicas,
         existing: u32,
     ) -> (u32, Option<Timestamp>) {
-        let store = self.store_of(target);
-        let workload = store.and_then(|store| store.get(&target.namespace, &target.name));
-        let Some(workload) = workload.filter(|workload| workload.replica_failure.is_some()) else {
-            return (0, None);
-        };
-        match replicas.get().saturating_sub(existing) {
-            0 => (0, None),
-            missing => (missing, workload.replica_failure),
+        let workload = self.workload(target);
+        match workload.and_then(|workload| workload.replica_failure) {
+            None => (0, None),
+            since => match replicas.get().saturating_sub(existing) {
+                0 => (0, None),
+                missing => (missing, since),
+            },
         }
     }
 }
@@ -104,8 +102,7 @@ impl Member for KubeMember {
         if !self.knows_capacity() {
             return None;
         }
-        let store = self.store_of(target);
-        let workload = store.and_then(|store| store.get(&target.namespace, &target.name));
+        let workload = self.workload(target);
         let shape = workload.as_ref().and_then(|w| w.shape.as_deref());
         let shape = shape.unwrap_or(like);
         let quotas = self.role.quotas.in_namespace(&target.namespace);
@@ -138,9 +135,9 @@ impl Member for KubeMember {
         since.extend(replica_failure);
         // The server's clock shows these times, and the rules compare them with ours.
         let skew = self.calls.clock_skew();
-        let on_ours = |at: Timestamp| at.saturating_sub(skew).unwrap_or(at);
-        let oldest = since.into_iter().min().map(on_ours);
-        Ok((Replicas::new(count.saturating_add(missing)), oldest))
+        let oldest = since.into_iter().min();
+        let since = oldest.map(|at| at.saturating_sub(skew).unwrap_or(at));
+        Ok((Replicas::new(count.saturating_add(missing)), since))
     }
 
     async fn replicas_written_by(
@@ -159,8 +156,8 @@ impl Member for KubeMember {
     async fn place(&self, manifest: &Value) -> Result<(), ClusterError> {
         let target = target_of(manifest);
         let path = self.path(&target).await?;
-        let applied = writes::apply_at(&self.calls, &path, manifest).await;
-        applied.map(drop).map_err(|error| error.about(target))
+        let applying = writes::apply_at(&self.calls, &path, manifest);
+        applying.await.map(drop).about(target)
     }
 
     async fn remove(&self, target: &ScaleTarget, uid: &str) -> Result<(), ClusterError> {
@@ -169,8 +166,8 @@ impl Member for KubeMember {
             Err(ClusterError::NotScalable { .. }) => return Ok(()),
             path => path?,
         };
-        let deleted = writes::delete_at(&self.calls, &path, uid).await;
-        deleted.map_err(|error| error.about(target))
+        let deleting = writes::delete_at(&self.calls, &path, uid);
+        deleting.await.about(target)
     }
 }
 
@@ -181,26 +178,21 @@ const fn is_kept(pod: &Pod) -> bool {
 
 /// The field manager that wrote `spec.replicas` last, unless it is one of [`AUTOSCALERS`].
 fn last_writer(entries: &[ManagedFieldsEntry]) -> Option<String> {
-    let has_replicas = |entry: &&ManagedFieldsEntry| {
+    let writers = entries.iter().filter(|entry| {
         let fields = entry.fields_v1.as_ref();
         fields.is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some())
-    };
-    let by_time = |entry: &&ManagedFieldsEntry| entry.time.as_ref().map(|time| time.0);
-    let last = entries.iter().filter(has_replicas).max_by_key(by_time)?;
+    });
+    let last = writers.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
     let manager = last.manager.as_deref().unwrap_or_default();
     (!AUTOSCALERS.contains(&manager)).then(|| manager.to_owned())
 }
 
 /// The object that a manifest describes.
 fn target_of(manifest: &Value) -> ScaleTarget {
-    let text = |pointer| {
-        let text = manifest.pointer(pointer).and_then(Value::as_str);
-        text.unwrap_or_default().to_owned()
-    };
     ScaleTarget {
-        api_version: text("/apiVersion"),
-        kind: text("/kind"),
-        namespace: text("/metadata/namespace"),
-        name: text("/metadata/name"),
+        api_version: text_at(manifest, "/apiVersion").to_owned(),
+        kind: text_at(manifest, "/kind").to_owned(),
+        namespace: text_at(manifest, "/metadata/namespace").to_owned(),
+        name: text_at(manifest, "/metadata/name").to_owned(),
     }
 }

@@ -54,7 +54,6 @@ pub use self::{
     access::KubeAccessReviewer,
     api_services::{ApiServices, RegistrationError, ServiceName},
     autoscalers::KubeAutoscalers,
-    changes::Changes,
     client_authorities::KubeClientAuthorities,
     lease::KubeLease,
     member::KubeMember,
@@ -64,7 +63,8 @@ pub use self::{
     watch_report::WatchReport,
 };
 pub(crate) use self::{
-    decode::read,
+    changes::Changes,
+    decode::{Conditions, read, text_at},
     entry::Entry,
     store::Store,
     stored::Stored,
@@ -76,7 +76,7 @@ use self::{
 };
 pub use super::api_server::{ConnectError, Connection, WriteGate};
 use super::{
-    api_server::{Calls, Discovery, Limits, Resource},
+    api_server::{About as _, Calls, Discovery, Limits, Resource},
     metrics_api::MetricsApi,
 };
 use foretide_api::ports::{ClusterError, HpaView};
@@ -167,10 +167,10 @@ impl<R: Role> KubeCluster<R> {
     /// The state of every watch, one report per kind. A cluster without KEDA lacks nothing.
     #[must_use]
     pub fn watches(&self) -> Vec<WatchReport> {
-        let watched = self.watched();
+        let mut reports: Vec<_> = self.watched().iter().map(|it| it.report()).collect();
         let of_keda = self.stores.scaled_objects.report();
-        let needed = watched.iter().map(|store| store.report());
-        needed.chain(of_keda.synced.then_some(of_keda)).collect()
+        reports.extend(of_keda.synced.then_some(of_keda));
+        reports
     }
 
     fn watched(&self) -> Vec<Arc<dyn Watched>> {
@@ -181,10 +181,15 @@ impl<R: Role> KubeCluster<R> {
 
     /// The store of a target's kind, if the kind is watched.
     fn store_of(&self, target: &ScaleTarget) -> Option<&Store<StoredWorkload>> {
-        let mut stores = self.stores.workloads.iter().map(|store| &**store);
-        stores.find(|store| {
+        let store = self.stores.workloads.iter().find(|store| {
             store.resource.kind == target.kind && store.resource.api_version == target.api_version
-        })
+        })?;
+        Some(store)
+    }
+
+    /// The stored workload of a target, if its kind is watched.
+    fn workload(&self, target: &ScaleTarget) -> Option<Arc<StoredWorkload>> {
+        self.store_of(target)?.get(&target.namespace, &target.name)
     }
 
     /// The path of a target.
@@ -193,7 +198,7 @@ impl<R: Role> KubeCluster<R> {
             None => self.discovery.path(target).await,
             Some(store) => {
                 let object = store.resource.object(&target.namespace, &target.name);
-                object.path().map_err(|error| error.about(target))
+                object.path().about(target)
             }
         }
     }
@@ -212,15 +217,15 @@ impl<R: Role> std::fmt::Debug for KubeCluster<R> {
 impl Stores {
     fn new(namespaces: &[String]) -> Self {
         let scopes = scopes(namespaces);
-        let workloads = |resource| Arc::new(Store::new(resource, &scopes));
         Self {
             hpas: Arc::new(Store::new(Resource::HPA, &scopes)),
             pods: Arc::new(Store::new(Resource::POD, &scopes)),
             workloads: [
-                workloads(Resource::DEPLOYMENT),
-                workloads(Resource::STATEFUL_SET),
-                workloads(Resource::REPLICA_SET),
-            ],
+                Resource::DEPLOYMENT,
+                Resource::STATEFUL_SET,
+                Resource::REPLICA_SET,
+            ]
+            .map(|resource| Arc::new(Store::new(resource, &scopes))),
             scaled_objects: Arc::new(Store::new(Resource::SCALED_OBJECT, &scopes)),
         }
     }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    decode::{Meta, read, selector_text},
+    decode::{Conditions, Meta, read, selector_text},
     nodes::scheduling::SchedulingConstraints,
     pods::PodSpec,
     size::estimate,
@@ -51,16 +51,7 @@ struct WorkloadSpec {
 #[derive(Deserialize)]
 struct WorkloadStatus {
     replicas: Option<i32>,
-    conditions: Option<Vec<WorkloadCondition>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WorkloadCondition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    last_transition_time: Option<Timestamp>,
+    conditions: Option<Conditions>,
 }
 
 #[derive(Deserialize)]
@@ -181,7 +172,7 @@ impl Stored for StoredWorkload {
     fn decode(object: Value) -> Result<Self, String> {
         let constraints = SchedulingConstraints::of(object.pointer("/spec/template/spec"));
         let WorkloadObject {
-            metadata,
+            mut metadata,
             spec,
             status,
         } = read(object)?;
@@ -192,6 +183,7 @@ impl Stored for StoredWorkload {
         let (current, replica_failure) = status.map_or((0, None), |status| {
             (status.replicas.unwrap_or(0), status.replica_failure())
         });
+        let controller = metadata.take_controller();
         let scale = Scale {
             // 1 is the default of the API server.
             spec: Replicas::from_i32(spec.replicas.unwrap_or(1)),
@@ -206,13 +198,13 @@ impl Stored for StoredWorkload {
             expected_pods: scale.spec.min(scale.status),
             owned_pods: Replicas::ZERO,
         };
-        let owner = metadata.owner_references.into_iter().flatten();
-        let owner = owner.filter(|it| it.controller == Some(true) && it.kind != "Deployment");
         Ok(Self {
             view,
             shape: shape.transpose()?.map(Box::new),
             replica_failure,
-            owner: owner.map(|owner| owner.uid.into()).next(),
+            owner: controller
+                .filter(|owner| owner.kind != "Deployment")
+                .map(|owner| owner.uid.into()),
         })
     }
 }
@@ -225,15 +217,9 @@ impl Template {
 }
 
 impl WorkloadStatus {
-    fn replica_failure(&self) -> Option<Timestamp> {
-        let conditions = self.conditions.as_ref()?;
-        let fails = |c: &&WorkloadCondition| c.kind == "ReplicaFailure" && c.status == "True";
-        let condition = conditions.iter().find(fails)?;
-        Some(
-            condition
-                .last_transition_time
-                .unwrap_or(Timestamp::UNIX_EPOCH),
-        )
+    fn replica_failure(self) -> Option<Timestamp> {
+        let failure = self.conditions?.with_status("ReplicaFailure", "True")?;
+        Some(failure.since())
     }
 }
 
@@ -244,27 +230,21 @@ impl Stored for HpaView {
 
     fn decode(object: Value) -> Result<Self, String> {
         // Kept as JSON, so that fields of newer API versions are not lost.
-        let part = |pointer| object.pointer(pointer).cloned().unwrap_or_default();
-        let or_empty = |value: Value| {
-            if value.is_null() {
-                Value::Object(serde_json::Map::new())
-            } else {
-                value
-            }
-        };
-        let (labels, annotations) = (part("/metadata/labels"), part("/metadata/annotations"));
-        let (spec, status) = (part("/spec"), part("/status"));
+        let [labels, annotations, spec, status] = [
+            "/metadata/labels",
+            "/metadata/annotations",
+            "/spec",
+            "/status",
+        ]
+        .map(|pointer| part(&object, pointer));
         let HpaObject {
-            metadata,
+            mut metadata,
             spec: HpaSpec {
                 scale_target_ref: target,
             },
             status: parsed_status,
         } = read(object)?;
-        let owners = metadata.owner_references.unwrap_or_default();
-        let controller = owners
-            .into_iter()
-            .find(|owner| owner.controller == Some(true));
+        let controller = metadata.take_controller();
         Ok(Self {
             target: ScaleTarget {
                 api_version: target.api_version,
@@ -282,12 +262,20 @@ impl Stored for HpaView {
                 kind: owner.kind,
                 name: owner.name,
             }),
-            labels: or_empty(labels),
-            annotations: or_empty(annotations),
-            spec: or_empty(spec),
-            status: or_empty(status),
+            labels,
+            annotations,
+            spec,
+            status,
             generation: metadata.generation,
             last_scale: parsed_status.and_then(|status| status.last_scale_time),
         })
+    }
+}
+
+/// The part of an object at a JSON pointer; an empty one if there is none.
+fn part(object: &Value, pointer: &str) -> Value {
+    match object.pointer(pointer) {
+        None | Some(Value::Null) => Value::Object(serde_json::Map::new()),
+        Some(part) => part.clone(),
     }
 }

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, de::IgnoredAny};
-use tokio::time::timeout;
 
 use super::{Connection, pods::phase};
-use crate::api_server::{CallError, Calls, Limits, Resource, WriteGate};
+use crate::api_server::{About as _, CallError, Calls, Limits, Resource, WriteGate, response};
 use foretide_api::ports::{ClusterError, ListedPod, PodLister};
 
 /// Timeout of a complete list: the request that it is for has twice as long.
@@ -81,8 +80,8 @@ impl PodLister for KubePodLister {
         namespace: &str,
         selector: &str,
     ) -> Result<Vec<ListedPod>, ClusterError> {
-        let listed = timeout(DEADLINE, self.list(namespace, selector)).await;
-        let listed = listed.unwrap_or(Err(CallError::Timeout(DEADLINE)));
-        listed.map_err(|error| error.about(format_args!("the pods of namespace {namespace}")))
+        let listing = response::within(DEADLINE, self.list(namespace, selector));
+        let listed = listing.await;
+        listed.about(format_args!("the pods of namespace {namespace}"))
     }
 }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    decode::{Meta, amounts, read},
+    decode::{Conditions, Meta, amounts, read},
     labels::PackedLabels,
     nodes::scheduling::SchedulingConstraints,
     stored::Stored,
@@ -80,17 +80,7 @@ struct Resources {
 struct PodStatus {
     phase: Option<String>,
     start_time: Option<Timestamp>,
-    conditions: Option<Vec<PodCondition>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodCondition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    reason: Option<String>,
-    last_transition_time: Option<Timestamp>,
+    conditions: Option<Conditions>,
 }
 
 // === impl StoredPod ===
@@ -120,10 +110,8 @@ impl Stored for StoredPod {
                 Some(since) => Placement::Unschedulable(since, shape),
             }
         };
-        let reserves_more = spec.reserves_more_than_containers();
-        let reserved = reserves_more
-            .then(|| spec.reserved().map(Box::new))
-            .transpose()?;
+        let reserved = spec.reserves_more().then(|| spec.reserved());
+        let reserved = reserved.transpose()?.map(Box::new);
         let ready = status.as_ref().and_then(PodStatus::readiness);
         let pod = Pod {
             name: metadata.name.into(),
@@ -161,18 +149,17 @@ impl StoredPod {
         }
     }
 
-    /// Calls `add` with the amounts that the scheduler reserves for the pod.
-    pub fn add_reserved(&self, add: &mut impl FnMut(&str, i64)) {
-        let mut add_all =
-            |requests: &Requests| requests.iter().for_each(|(name, milli)| add(name, milli));
-        match &self.reserved {
-            Some(reserved) => add_all(reserved),
-            None => self
-                .pod
-                .containers
-                .iter()
-                .for_each(|c| add_all(&c.requests)),
-        }
+    /// The amounts that the scheduler reserves for the pod; several of a resource add up.
+    pub fn reserved(&self) -> impl Iterator<Item = (&str, i64)> {
+        let containers = match self.reserved {
+            Some(_) => &[],
+            None => &*self.pod.containers,
+        };
+        self.reserved
+            .as_deref()
+            .into_iter()
+            .chain(containers.iter().map(|container| &container.requests))
+            .flat_map(Requests::iter)
     }
 }
 
@@ -184,30 +171,22 @@ impl PodStatus {
     }
 
     fn unschedulable(&self) -> Option<Timestamp> {
-        let conditions = self.conditions.as_ref()?;
-        let unschedulable = conditions.iter().find(|c| {
-            c.kind == "PodScheduled"
-                && c.status == "False"
-                && c.reason.as_deref() == Some("Unschedulable")
-        });
-        let since = unschedulable?.last_transition_time;
-        // Without a time, the pod counts as having waited for a long time.
-        Some(since.unwrap_or(Timestamp::UNIX_EPOCH))
+        let scheduled = self.conditions.as_ref()?.of("PodScheduled")?;
+        match (&*scheduled.status, scheduled.reason.as_deref()) {
+            ("False", Some("Unschedulable")) => Some(scheduled.since()),
+            _ => None,
+        }
     }
 
     fn readiness(&self) -> Option<Readiness> {
-        let ready = self
-            .conditions
-            .as_ref()?
-            .iter()
-            .find(|c| c.kind == "Ready")?;
+        let ready = self.conditions.as_ref()?.of("Ready")?;
         let status = match ready.status.as_str() {
             "True" => Status::True,
             "False" => Status::False,
             _ => Status::Unknown,
         };
         // The transition time is optional; without it the HPA controller reads the zero time.
-        let since = ready.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH);
+        let since = ready.since();
         Some(Readiness { status, since })
     }
 }
@@ -228,20 +207,10 @@ pub fn phase(name: Option<&str>) -> Phase {
 impl PodSpec {
     /// App containers and native sidecars: the containers that run as long as the pod.
     pub fn containers(self) -> Result<Arc<[Container]>, String> {
+        let mut all = self.containers;
         let init = self.init_containers.into_iter().flatten();
-        let sidecars = init.filter(ContainerSpec::is_sidecar);
-        let container = |c: ContainerSpec| {
-            let requests = c.requests()?;
-            Ok(Container {
-                name: c.name.into(),
-                requests,
-            })
-        };
-        self.containers
-            .into_iter()
-            .chain(sidecars)
-            .map(container)
-            .collect()
+        all.extend(init.filter(ContainerSpec::is_sidecar));
+        all.into_iter().map(ContainerSpec::container).collect()
     }
 
     /// Requirements on a node of a pod with these labels.
@@ -254,20 +223,21 @@ impl PodSpec {
     }
 
     /// True if the scheduler may reserve more than the sum of the containers.
-    fn reserves_more_than_containers(&self) -> bool {
+    fn reserves_more(&self) -> bool {
         self.init_containers.is_some() || self.overhead.is_some() || self.resources.is_some()
     }
 
     /// Amounts that the scheduler reserves.
     fn reserved(&self) -> Result<Requests, String> {
-        let of = |role: ContainerRole, c: &ContainerSpec| Ok((role, c.requests()?));
-        let init = self.init_containers.iter().flatten();
-        let init = init.map(|c| of(c.init_role(), c));
-        let apps = self.containers.iter().map(|c| of(ContainerRole::App, c));
-        let all: Vec<(ContainerRole, Requests)> =
-            init.chain(apps).collect::<Result<_, String>>()?;
+        let mut all = Vec::new();
+        for init in self.init_containers.iter().flatten() {
+            all.push((init.init_role(), init.requests()?));
+        }
+        for app in &self.containers {
+            all.push((ContainerRole::App, app.requests()?));
+        }
         let of_pod = self.pod_level_requests()?.unwrap_or_default();
-        let overhead = amounts(self.overhead.clone(), "spec.overhead")?;
+        let overhead = amounts(self.overhead.clone(), |it| format!("spec.overhead.{it}"))?;
         Ok(effective_requests(&all, &of_pod, &overhead))
     }
 
@@ -276,7 +246,10 @@ impl PodSpec {
         let Some(written) = written else {
             return Ok(None);
         };
-        requests(written, "the pod itself").map(Some)
+        amounts(Some(written), |it| {
+            format!("requests.{it} of the pod itself")
+        })
+        .map(Some)
     }
 }
 
@@ -298,14 +271,14 @@ impl ContainerSpec {
 
     fn requests(&self) -> Result<Requests, String> {
         let written = self.resources.as_ref().and_then(|r| r.requests.clone());
-        requests(written.unwrap_or_default(), &self.name)
+        amounts(written, |it| format!("requests.{it} of {}", self.name))
     }
-}
 
-fn requests(written: BTreeMap<String, String>, of: &str) -> Result<Requests, String> {
-    let milli = |(resource, amount): (String, String)| match super::decode::milli_value(&amount) {
-        Ok(milli) => Ok((resource, milli)),
-        Err(expected) => Err(format!("requests.{resource} of {of}: {expected}")),
-    };
-    written.into_iter().map(milli).collect()
+    fn container(self) -> Result<Container, String> {
+        let requests = self.requests()?;
+        Ok(Container {
+            name: self.name.into(),
+            requests,
+        })
+    }
 }

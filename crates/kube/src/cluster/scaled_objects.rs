@@ -5,7 +5,7 @@
 use foretide_domain::{ScaleTarget, api_group};
 use serde_json::Value;
 
-use super::stored::Stored;
+use super::{decode::text_at, stored::Stored};
 use foretide_api::ports::KedaPause;
 
 /// Annotation that pauses at a count.
@@ -37,26 +37,22 @@ impl StoredScaledObject {
 
 impl Stored for StoredScaledObject {
     fn decode(object: Value) -> Result<Self, String> {
-        let or = |pointer: &str, default: &str| {
-            let text = object.pointer(pointer).and_then(Value::as_str);
-            text.filter(|text| !text.is_empty())
-                .unwrap_or(default)
-                .to_owned()
-        };
-        let name = or("/metadata/name", "");
-        let annotation = |key: &str| object["metadata"]["annotations"][key].as_str();
-        let is_true = |value: &&str| !FALSE.contains(value);
+        let name = text_or(&object, "/metadata/name", "");
+        let annotations = &object["metadata"]["annotations"];
         // A pause of one direction is none: KEDA's HPA stays, and holds the count itself.
-        let at_count = annotation(PAUSED_REPLICAS).map(|_| PAUSED_REPLICAS);
-        let paused_by = at_count.or(annotation(PAUSED).filter(is_true).map(|_| PAUSED));
+        let paused_by = match annotations[PAUSED].as_str() {
+            _ if annotations[PAUSED_REPLICAS].is_string() => Some(PAUSED_REPLICAS),
+            Some(value) if !FALSE.contains(&value) => Some(PAUSED),
+            _ => None,
+        };
         Ok(Self {
-            uid: or("/metadata/uid", ""),
+            uid: text_or(&object, "/metadata/uid", ""),
             target: ScaleTarget {
                 // KEDA's defaults.
-                api_version: or("/spec/scaleTargetRef/apiVersion", "apps/v1"),
-                kind: or("/spec/scaleTargetRef/kind", "Deployment"),
-                namespace: or("/metadata/namespace", ""),
-                name: or("/spec/scaleTargetRef/name", ""),
+                api_version: text_or(&object, "/spec/scaleTargetRef/apiVersion", "apps/v1"),
+                kind: text_or(&object, "/spec/scaleTargetRef/kind", "Deployment"),
+                namespace: text_or(&object, "/metadata/namespace", ""),
+                name: text_or(&object, "/spec/scaleTargetRef/name", ""),
             },
             pause: paused_by.map_or(KedaPause::Off, |annotation| KedaPause::On {
                 scaled_object: name.clone(),
@@ -64,6 +60,14 @@ impl Stored for StoredScaledObject {
             }),
             name,
         })
+    }
+}
+
+/// The text at a JSON pointer of an object; the default for none or an empty one.
+fn text_or(object: &Value, pointer: &str, default: &str) -> String {
+    match text_at(object, pointer) {
+        "" => default.to_owned(),
+        text => text.to_owned(),
     }
 }
 

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::decode::read;
-use crate::api_server::{Body, CallError, Calls, Connection, Limits, Resource, WriteGate};
+use crate::api_server::{
+    About as _, Body, CallError, Calls, Connection, Limits, Resource, WriteGate,
+};
 use foretide_api::ports::ClusterError;
 use foretide_base::redact::Redactor;
 
@@ -65,7 +67,7 @@ impl SharedSecret {
     pub async fn read(&self) -> Result<SecretContents, ClusterError> {
         let path = Resource::SECRET.object(&self.namespace, &self.name);
         let reading = async { SecretContents::of(self.calls.read(&path.path()?).await?) };
-        reading.await.map_err(|error: CallError| error.about(path))
+        reading.await.about(path)
     }
 
     /// Sets the values of these keys, in base64, and removes those without a value; other keys stay as they are.
@@ -114,17 +116,16 @@ impl fmt::Display for SharedSecret {
 
 impl SecretContents {
     fn of(object: Value) -> Result<Self, CallError> {
-        // The parser's own message may quote a value.
-        let expected =
-            || CallError::Response("expected a Secret with a resourceVersion".to_owned());
-        let SecretObject { metadata, data } = read(object.clone()).map_err(|_| expected())?;
-        if metadata.resource_version.is_empty() {
-            return Err(expected());
+        match read(object.clone()) {
+            Ok(SecretObject { metadata, data }) if !metadata.resource_version.is_empty() => {
+                let data = data.unwrap_or_default();
+                Ok(Self { data, object })
+            }
+            // The parser's own message may quote a value.
+            _ => Err(CallError::Response(
+                "expected a Secret with a resourceVersion".to_owned(),
+            )),
         }
-        Ok(Self {
-            data: data.unwrap_or_default(),
-            object,
-        })
     }
 
     /// The object with other data, at the version that was read.

@@ -19,8 +19,9 @@ pub fn estimate<V: Debug>(value: &V) -> usize {
 
 /// The bytes of texts that the debug output does not show.
 pub fn of_texts(texts: &BTreeMap<String, String>) -> usize {
-    let all = texts.iter();
-    all.map(|(key, text)| key.len() + text.len() + 2 * TEXT)
+    texts
+        .iter()
+        .map(|(key, text)| key.len() + text.len() + 2 * TEXT)
         .sum()
 }
 

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    iter,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
 };
 
@@ -130,6 +131,12 @@ impl<V: Stored> Store<V> {
         self.is_synced() || self.counts.refused().is_some()
     }
 
+    /// True if every object is listed and none is excluded.
+    pub fn is_complete(&self) -> bool {
+        let copies = self.read();
+        copies.synced.len() == self.scopes.len() && copies.excluded().is_empty()
+    }
+
     /// True if the objects may not be read.
     pub fn is_forbidden(&self) -> bool {
         self.counts.refused() == Some(403)
@@ -141,19 +148,20 @@ impl<V: Stored> Store<V> {
 
     /// Reason why an object is excluded, if it is.
     pub fn exclusion(&self, namespace: &str, name: &str) -> Option<String> {
-        let key = (namespace.into(), name.into());
-        let copies = self.read();
-        copies.excluded().get(&key).map(|it| it.why.to_string())
+        let id = (namespace.into(), name.into());
+        self.read().excluded().get(&id).map(|it| it.why.to_string())
     }
 
     /// Problem of copies if the memory limit has no room for objects of a namespace.
     pub fn left_out(&self, namespace: &str) -> Option<UnusableCopies> {
         let copies = self.read();
-        let mut inside = copies.excluded_in(namespace);
-        let kind = self.resource.kind;
-        inside
-            .any(|(_, it)| matches!(it.why, Exclusion::LeftOut(_)))
-            .then_some(UnusableCopies::LeftOut { kind })
+        for (_, excluded) in copies.excluded_in(namespace) {
+            if let Exclusion::LeftOut(_) = excluded.why {
+                let kind = self.resource.kind;
+                return Some(UnusableCopies::LeftOut { kind });
+            }
+        }
+        None
     }
 
     /// Number of objects of a namespace that are excluded, for whatever reason.
@@ -167,9 +175,8 @@ impl<V: Stored> Store<V> {
         let Some(account) = copies.account() else {
             return false;
         };
-        let mut excluded = copies.excluded().iter();
-        excluded.any(|((namespace, _), it)| match it.why {
-            Exclusion::LeftOut(bytes) => account.has_room(namespace, bytes),
+        copies.excluded().iter().any(|((of, _), it)| match it.why {
+            Exclusion::LeftOut(bytes) => account.has_room(of, bytes),
             Exclusion::Undecodable(_) => false,
         })
     }
@@ -188,16 +195,18 @@ impl<V: Stored> Store<V> {
     pub fn all_and_unreadable(&self) -> (Vec<Arc<V>>, HashSet<String>) {
         let copies = self.read();
         let all = copies.by_namespace().flat_map(|(_, inside)| inside);
-        let excluded = copies.excluded().values();
-        let uids = excluded.filter_map(|one| one.uid.as_deref().map(str::to_owned));
-        (all.cloned().collect(), uids.collect())
+        let uids = copies
+            .excluded()
+            .values()
+            .filter_map(|it| it.uid.as_deref());
+        (all.cloned().collect(), uids.map(str::to_owned).collect())
     }
 
     /// Every object at one time, by namespace, then by name.
     pub fn by_namespace(&self) -> BTreeMap<Arc<str>, Vec<Arc<V>>> {
-        let copies = self.read();
-        let all = copies.by_namespace();
-        all.map(|(namespace, inside)| (namespace.clone(), inside.cloned().collect()))
+        self.read()
+            .by_namespace()
+            .map(|(namespace, inside)| (namespace.clone(), inside.cloned().collect()))
             .collect()
     }
 
@@ -251,7 +260,6 @@ impl<V: Stored> Store<V> {
             objects: copies.len(),
             unreadable: copies.excluded().len(),
             synced: copies.synced.len() == self.scopes.len(),
-            relists: self.counts.relists(),
             errors: self.counts.errors(),
             last_contact: self.last_contact(),
             forbidden_or_not_found: failing
@@ -265,14 +273,12 @@ impl<V: Stored> Store<V> {
     /// none yet.
     pub fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<UnusableCopies> {
         let last_contacts = self.contacts();
-        let scopes = self.scopes.iter().zip(&*last_contacts);
-        let covers =
-            |scope: Option<&str>| namespace.is_none_or(|it| scope.is_none_or(|of| of == it));
-        let of_namespace = scopes.filter(|(scope, _)| covers(scope.as_deref()));
-        let contacts = of_namespace.map(|(_, contact)| contact.as_ref());
-        let stale = contacts.filter(|contact| contact.is_none_or(|contact| contact.age() > max));
-        // Absent is older than any.
-        let oldest = stale.min_by_key(|contact| contact.map(Contact::monotonic))?;
+        let oldest = iter::zip(&self.scopes, &*last_contacts)
+            .filter(|(of, _)| namespace.is_none_or(|it| of.as_deref().is_none_or(|of| of == it)))
+            .map(|(_, contact)| contact.as_ref())
+            .filter(|contact| contact.is_none_or(|contact| contact.age() > max))
+            // Absent is older than any.
+            .min_by_key(|contact| contact.map(Contact::monotonic))?;
         Some(UnusableCopies::Stale {
             kind: self.resource.kind,
             since: oldest.map(Contact::at),
@@ -281,10 +287,11 @@ impl<V: Stored> Store<V> {
 
     /// Records that the copies of a scope are up to date.
     pub fn contacted(&self, scope: Option<&str>, contact: &Contact) {
-        let mut contacts = self.contacts();
-        let contacts = self.scopes.iter().zip(&mut *contacts);
-        let of_scope = contacts.filter(|(of, _)| of.as_deref() == scope);
-        of_scope.for_each(|(_, last)| *last = Some(contact.clone()));
+        for (of, last) in iter::zip(&self.scopes, &mut *self.contacts()) {
+            if of.as_deref() == scope {
+                *last = Some(contact.clone());
+            }
+        }
     }
 
     /// Last contact of the scope that has been silent longest.
@@ -306,8 +313,8 @@ impl<V: Stored> Store<V> {
             value,
             version: _,
         } = entry;
-        let size = |value: &V| ENTRY + namespace.len() + name.len() + (self.size)(value);
-        let sized = value.and_then(|value| match size(&value) {
+        let key = ENTRY + namespace.len() + name.len();
+        let sized = value.and_then(|value| match key + (self.size)(&value) {
             bytes if V::IS_WHOLE || bytes <= KEPT_MAX => Ok((bytes, value)),
             _ => Err(longer_than(KEPT_MAX)),
         });

@@ -197,8 +197,9 @@ impl<V: Stored> Watch<V> {
         let version = loop {
             match self.page(&pages).await {
                 Ok((text, _turn)) => {
-                    let entries = pages.read(&text)?.filter_map(Entry::read);
-                    entries.for_each(|entry| listing.add(entry));
+                    for entry in pages.read(&text)?.filter_map(Entry::read) {
+                        listing.add(entry);
+                    }
                 }
                 Err(error) => pages.retry_smaller(error)?,
             }
@@ -207,7 +208,6 @@ impl<V: Stored> Watch<V> {
             }
         };
         listing.complete();
-        self.store.counts.relisted();
         self.store.contacted(self.scope.as_deref(), &started);
         Ok(version)
     }
@@ -215,17 +215,16 @@ impl<V: Stored> Watch<V> {
     /// The text of the next page of a list, and the turn that lasts until it is decoded.
     async fn page(&self, pages: &Pages) -> Result<(String, PageTurn), CallError> {
         let limit = self.timeouts.page;
-        let expired = |_elapsed| CallError::Timeout(limit);
         let pairs = pages.query(self.store.selector_parameter());
         let begun = response::send(&self.client, self.request(&pairs)?);
-        let begun = timeout(limit, begun).await.map_err(expired)??;
+        let begun = response::within(limit, begun).await?;
         let read = async {
             // Only now: a server that does not answer takes nobody's turn.
             let turn = self.turns.take().await;
             let text = response::text(begun.into_body(), pages.max_bytes()).await?;
             Ok((text, turn))
         };
-        timeout(limit, read).await.map_err(expired)?
+        response::within(limit, read).await
     }
 
     /// Follows the changes after `version` until the kind must be listed again; returns the version that it got to.
@@ -290,10 +289,10 @@ impl<V: Stored> Watch<V> {
             Ok(request) => request,
             Err(error) => return WatchEnd::Failed(error),
         };
-        let events = match timeout(silence, response::events(&self.client, request)).await {
-            Ok(Ok(events)) => events,
-            Ok(Err(error)) => return WatchEnd::from(error),
-            Err(_elapsed) => return WatchEnd::Failed(CallError::Timeout(silence)),
+        let opening = response::within(silence, response::events(&self.client, request));
+        let events = match opening.await {
+            Ok(events) => events,
+            Err(error) => return WatchEnd::from(error),
         };
         let mut events = pin!(events);
         let mut has_lasted = pin!(tokio::time::sleep(AT_ONCE));
@@ -424,10 +423,10 @@ const CLOSED: &str = "the server closed the watch at once, without any event";
 
 /// True if a version of the server is before another. Versions that are no numbers cannot be compared.
 pub fn is_older(version: &str, other: &str) -> bool {
-    let number = |version: &str| version.parse::<u64>().ok();
-    number(version)
-        .zip(number(other))
-        .is_some_and(|(version, other)| version < other)
+    match (version.parse::<u64>(), other.parse()) {
+        (Ok(version), Ok(other)) => version < other,
+        _ => false,
+    }
 }
 
 // === impl WatchEnd ===

@@ -11,7 +11,6 @@ use foretide_base::clock::Contact;
 /// Counters of the watches of one kind.
 #[derive(Debug, Default)]
 pub struct Counts {
-    relists: AtomicU64,
     errors: AtomicU64,
     /// The status 403 or 404 if the server has answered that since it delivered last, else 0.
     refused: AtomicU16,
@@ -29,8 +28,6 @@ pub struct WatchReport {
     pub unreadable: usize,
     /// True if every scope has a complete list.
     pub synced: bool,
-    /// Complete lists fetched.
-    pub relists: u64,
     /// Lists and watches that failed.
     pub errors: u64,
     /// Time until which the oldest of its copies is known to be up to date: the last time at which its list was
@@ -55,10 +52,6 @@ impl WatchReport {
 // === impl Counts ===
 
 impl Counts {
-    pub fn relists(&self) -> u64 {
-        self.relists.load(Ordering::Relaxed)
-    }
-
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
     }
@@ -72,10 +65,6 @@ impl Counts {
     /// The last failure, until a request succeeds.
     pub fn failure(&self) -> Option<CallError> {
         self.failing().clone()
-    }
-
-    pub fn relisted(&self) {
-        self.relists.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn failed(&self, error: &CallError) {

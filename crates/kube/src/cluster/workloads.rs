@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use foretide_domain::{
-    ParseSelectorError, Replicas, ScaleTarget, Selector,
+    Replicas, ScaleTarget, Selector,
     hpa::ObjectRef,
     observation::{NamespaceUsage, Pod, PodSample, Unavailable},
 };
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{
     KubeCluster, Role, pods::StoredPod, scaled_objects::StoredScaledObject, stored::Stored, writes,
 };
-use crate::api_server::{ObjectPath, Resource};
+use crate::api_server::{About as _, ObjectPath, Resource};
 use foretide_api::ports::{
     ClusterError, HpaView, KedaPause, MetricQuery, ScaleView, UnusableCopies, Workloads,
 };
@@ -26,12 +26,9 @@ impl<R: Role> Workloads for KubeCluster<R> {
 
     fn stale(&self, target: &ScaleTarget) -> Option<UnusableCopies> {
         let (namespace, max) = (Some(&*target.namespace), self.timeouts.max_staleness);
-        let of_target = self
-            .store_of(target)
-            .and_then(|store| store.stale(namespace, max));
-        let pods = || self.stores.pods.stale(namespace, max);
-        of_target
-            .or_else(pods)
+        self.store_of(target)
+            .and_then(|store| store.stale(namespace, max))
+            .or_else(|| self.stores.pods.stale(namespace, max))
             .or_else(|| self.stores.hpas.stale(namespace, max))
             .or_else(|| self.left_out(target))
     }
@@ -60,9 +57,10 @@ impl<R: Role> Workloads for KubeCluster<R> {
         }
         // The copy may be older than that of the HPAs, of which a pause removes one.
         let object = Resource::SCALED_OBJECT.object(namespace, &copy.name);
-        let read = self.calls.get(object).await.ok();
-        let now = read.and_then(|object| StoredScaledObject::decode(object).ok());
-        now.map_or(KedaPause::Off, |now| now.pause)
+        match self.calls.get(object).await.map(StoredScaledObject::decode) {
+            Ok(Ok(now)) => now.pause,
+            _ => KedaPause::Off,
+        }
     }
 
     fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<Arc<Pod>>, ClusterError> {
@@ -71,11 +69,9 @@ impl<R: Role> Workloads for KubeCluster<R> {
     }
 
     async fn scale(&self, target: &ScaleTarget) -> Result<ScaleView, ClusterError> {
-        let what = || target.to_string();
         let Some(store) = self.store_of(target) else {
             let path = self.discovery.scale_path(target).await?;
-            let read = writes::read_scale(&self.calls, &path).await;
-            let view = read.map_err(|error| error.about(target))?;
+            let view = writes::read_scale(&self.calls, &path).await.about(target)?;
             return Ok(ScaleView {
                 owned_pods: self.owned_pods(&target.namespace, &view.uid),
                 expected_pods: self.expected_pods(&target.namespace, &view.selector)?,
@@ -86,17 +82,19 @@ impl<R: Role> Workloads for KubeCluster<R> {
             Some(workload) => Ok(self.own_scales.shown_in(target, workload.view.clone())),
             None if let Some(why) = store.exclusion(&target.namespace, &target.name) => {
                 Err(ClusterError::Invalid {
-                    what: what(),
+                    what: target.to_string(),
                     message: why,
                 })
             }
             // Only a complete list proves that the object does not exist.
             None if store.is_synced() => {
                 self.own_scales.forget(target);
-                Err(ClusterError::NotFound { what: what() })
+                Err(ClusterError::NotFound {
+                    what: target.to_string(),
+                })
             }
             None => Err(ClusterError::Unreachable {
-                what: what(),
+                what: target.to_string(),
                 message: format!("the first list of kind {} is not complete yet", target.kind),
             }),
         }
@@ -130,7 +128,7 @@ impl<R: Role> Workloads for KubeCluster<R> {
     ) -> Result<Replicas, ClusterError> {
         let path = format!("{}/scale", self.path(target).await?);
         let writing = writes::write_scale(&self.calls, &path, seen, replicas);
-        let written = writing.await.map_err(|error| error.about(target))?;
+        let written = writing.await.about(target)?;
         // Scales of other kinds are read from the API server, which shows the write at once.
         if self.store_of(target).is_some() {
             self.own_scales.wrote(target, &written);
@@ -183,12 +181,14 @@ impl<R: Role> KubeCluster<R> {
     /// Number of pods that run of the `ReplicaSet`s that the object with this UID owns.
     fn owned_pods(&self, namespace: &str, uid: &str) -> Replicas {
         let [_, _, replica_sets] = &self.stores.workloads;
-        let replica_sets = replica_sets.in_namespace(namespace);
-        let owned = replica_sets
-            .iter()
-            .filter(|set| set.owner.as_deref() == Some(uid));
-        let pods = owned.flat_map(|set| self.selected(namespace, &set.view.selector));
-        let running = pods.flatten().filter(|stored| stored.pod.runs()).count();
+        let mut running = 0;
+        for set in replica_sets.in_namespace(namespace) {
+            if set.owner.as_deref() == Some(uid)
+                && let Ok(pods) = self.selected(namespace, &set.view.selector)
+            {
+                running += pods.iter().filter(|stored| stored.pod.runs()).count();
+            }
+        }
         Replicas::new(u32::try_from(running).unwrap_or(u32::MAX))
     }
 
@@ -198,11 +198,12 @@ impl<R: Role> KubeCluster<R> {
         namespace: &str,
         selector: &str,
     ) -> Result<Vec<Arc<StoredPod>>, ClusterError> {
-        let parsed = selector.parse::<Selector>();
-        let selector = parsed.map_err(|error: ParseSelectorError| ClusterError::Invalid {
-            what: format!("the pod selector of namespace {namespace}"),
-            message: error.to_string(),
-        })?;
+        let selector = selector
+            .parse::<Selector>()
+            .map_err(|error| ClusterError::Invalid {
+                what: format!("the pod selector of namespace {namespace}"),
+                message: error.to_string(),
+            })?;
         Ok(self.stores.pods.select(namespace, &selector))
     }
 }

@@ -18,7 +18,8 @@ use k8s_openapi::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::api_server::{Body, CallError, Calls, ObjectPath, Resource, query};
+use super::decode::text_at;
+use crate::api_server::{About as _, Body, CallError, Calls, ObjectPath, Resource, query};
 use foretide_api::ports::{ClusterError, EventNote, ScaleView};
 
 /// Field manager of what we write, and controller of the events we create.
@@ -87,10 +88,9 @@ pub async fn write_scale(
 
 /// The object that a manifest describes.
 pub fn object_of(resource: Resource, manifest: &Value) -> ObjectPath<'_> {
-    let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
     resource.object(
-        text("/metadata/namespace").unwrap_or_default(),
-        text("/metadata/name").unwrap_or_default(),
+        text_at(manifest, "/metadata/namespace"),
+        text_at(manifest, "/metadata/name"),
     )
 }
 
@@ -101,9 +101,7 @@ pub async fn apply(
     manifest: &Value,
 ) -> Result<Value, ClusterError> {
     let applied = async { apply_at(calls, &object.path()?, manifest).await };
-    applied
-        .await
-        .map_err(|error: CallError| error.about(object))
+    applied.await.about(object)
 }
 
 /// Replaces the status of an object, if it still has this UID and nothing at `absent`, a JSON pointer.
@@ -149,8 +147,8 @@ async fn patch_status(
         let body = Body::json_patch(&operations);
         calls.write::<Value>(Method::PATCH, &url, body).await
     };
-    let written = writing.await.map(drop);
-    written.map_err(|error: CallError| error.about(format!("status of {object}")))
+    let what = format!("status of {object}");
+    writing.await.map(drop).about(what)
 }
 
 /// Applies a manifest at a path; returns the stored object.
@@ -174,17 +172,13 @@ pub async fn patch(
         let body = Body::json_patch(operations);
         calls.write(Method::PATCH, &url, body).await
     };
-    patched
-        .await
-        .map_err(|error: CallError| error.about(object))
+    patched.await.about(object)
 }
 
 /// Deletes an object if it has this UID; succeeds if the object is gone already.
 pub async fn delete(calls: &Calls, object: ObjectPath<'_>, uid: &str) -> Result<(), ClusterError> {
     let deleted = async { delete_at(calls, &object.path()?, uid).await };
-    deleted
-        .await
-        .map_err(|error: CallError| error.about(object))
+    deleted.await.about(object)
 }
 
 /// Deletes the object at a path if it has this UID; succeeds if the object is gone already.
@@ -215,10 +209,8 @@ pub async fn emit(
         let body = Body::json(&body);
         calls.write::<Value>(Method::POST, &path, body).await
     };
-    let created = creating.await.map(drop);
-    created.map_err(|error: CallError| {
-        error.about(format!("event about {}", resource.object(namespace, name)))
-    })
+    let what = format!("event about {}", resource.object(namespace, name));
+    creating.await.map(drop).about(what)
 }
 
 fn event_body(resource: Resource, about: &ObjectMeta, event: &EventNote, now: Timestamp) -> Value {

@@ -77,15 +77,7 @@ fn forbidden_address(written: IpAddr, allow_loopback: bool) -> Option<&'static s
 /// Reason why a name must not be connected to.
 fn forbidden_name(host: &str, allow_loopback: bool) -> Option<&'static str> {
     let name = host.trim_end_matches('.');
-    let label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    if name.len() > 253 || !name.split('.').all(label) {
+    if name.len() > 253 || !name.split('.').all(is_label) {
         return Some("has no valid host name; expected letters, digits, '-' and '.'");
     }
     if matches!(name, "metadata" | "metadata.google.internal") {
@@ -94,6 +86,14 @@ fn forbidden_name(host: &str, allow_loopback: bool) -> Option<&'static str> {
     let local = name == "localhost" || name.ends_with(".localhost");
     (local && !allow_loopback)
         .then_some("is this machine's own name; give one that is reachable from the hub")
+}
+
+/// True for a part of a DNS name.
+fn is_label(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 //! Sends single requests, each with a deadline, and keeps no stores. The user's own kubeconfig may run commands and
 //! read files. That of a member is parsed by [`Access`] and may not.
 
-use std::path::Path;
+use std::{num::ParseIntError, path::Path};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures::{StreamExt, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Method;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -22,9 +22,10 @@ use super::{
 };
 use crate::{
     api_server::{
-        Body, CallError, Calls, ConnectError, Connection, Resource, query, root, segment,
+        About as _, Body, CallError, Calls, ConnectError, Connection, Resource, query, root,
+        segment,
     },
-    cluster::Changes,
+    cluster::{Changes, text_at},
 };
 use foretide_api::ports::ClusterError;
 use foretide_base::machine::Machine;
@@ -194,24 +195,19 @@ impl AdminClient {
         manifest: &Value,
         parameters: &[(&str, &str)],
     ) -> Result<(), ClusterError> {
-        let what = describe(manifest);
-        let parameters = query(parameters);
-        let applied = match path(manifest) {
-            Ok(path) => {
-                let url = format!("{path}{parameters}");
-                let body = Body::apply(manifest);
-                self.calls.write::<Value>(Method::PATCH, &url, body).await
-            }
-            Err(error) => Err(error),
+        let applying = async {
+            let url = format!("{}{}", path(manifest)?, query(parameters));
+            let body = Body::apply(manifest);
+            self.calls.write::<Value>(Method::PATCH, &url, body).await
         };
-        applied.map(drop).map_err(|error| error.about(what))
+        applying.await.map(drop).about(describe(manifest))
     }
 
     /// Waits for the token that the cluster adds to a Secret of a service account.
     ///
     /// # Errors
     /// There is no token after ten seconds, or the Secret cannot be read.
-    pub async fn token(&self, namespace: &str, name: &str) -> Result<String, ClusterError> {
+    pub(crate) async fn token(&self, namespace: &str, name: &str) -> Result<String, ClusterError> {
         let object = Resource::SECRET.object(namespace, name);
         for _attempt in 0..TOKEN_ATTEMPTS {
             let secret: Secret = self.calls.get(object).await?;
@@ -245,8 +241,7 @@ impl AdminClient {
         );
         let unread = inventory.list_once(&self.calls, settings).await?;
         let members = inventory.members(settings).into_iter();
-        let listed = members.map(|(name, entry)| ListedMember::new(name, entry));
-        Ok((listed.collect(), unread))
+        Ok((members.map(ListedMember::new).collect(), unread))
     }
 
     /// Major and minor version of the API server.
@@ -254,18 +249,11 @@ impl AdminClient {
     /// # Errors
     /// It does not answer, or its answer is not a version.
     pub async fn version(&self) -> Result<(u32, u32), ClusterError> {
-        let what = || "/version".to_owned();
-        let read = self.calls.read::<Version>("/version").await;
-        let version = read.map_err(|error| error.about(what()))?;
-        let number = |text: &str| {
-            // Some providers report a minor version such as `33+`.
-            let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-            digits.parse::<u32>().ok()
-        };
+        let version: Version = self.calls.read("/version").await.about("/version")?;
         match (number(&version.major), number(&version.minor)) {
-            (Some(major), Some(minor)) => Ok((major, minor)),
+            (Ok(major), Ok(minor)) => Ok((major, minor)),
             _ => Err(ClusterError::Invalid {
-                what: what(),
+                what: "/version".to_owned(),
                 message: "expected a major and a minor version".to_owned(),
             }),
         }
@@ -281,16 +269,14 @@ impl AdminClient {
         place: bool,
         namespaces: &[String],
     ) -> Result<Vec<(AccessReview, bool)>, ClusterError> {
-        let requests = access_reviews(place, namespaces).map(|review| async move {
-            let allowed = self.is_allowed(&review).await;
-            (review, allowed)
-        });
-        // One by one would take long: each namespace adds a review for each verb.
-        let answers: Vec<_> = stream::iter(requests).buffered(8).collect().await;
-        answers
+        let requests = access_reviews(place, namespaces)
             .into_iter()
-            .map(|(review, allowed)| Ok((review, allowed?)))
-            .collect()
+            .map(|review| async move {
+                let allowed = self.is_allowed(&review).await?;
+                Ok((review, allowed))
+            });
+        // One by one would take long: each namespace adds a review for each verb.
+        stream::iter(requests).buffered(8).try_collect().await
     }
 
     async fn is_allowed(&self, review: &AccessReview) -> Result<bool, ClusterError> {
@@ -311,8 +297,8 @@ impl AdminClient {
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let body = Body::json(&request);
-        let answered = self.calls.write::<Value>(Method::POST, path, body).await;
-        let answer = answered.map_err(|error| error.about("SelfSubjectAccessReview"))?;
+        let asking = self.calls.write::<Value>(Method::POST, path, body);
+        let answer = asking.await.about("SelfSubjectAccessReview")?;
         Ok(answer.pointer("/status/allowed") == Some(&Value::Bool(true)))
     }
 }
@@ -324,7 +310,7 @@ impl std::fmt::Debug for AdminClient {
 }
 
 impl ListedMember {
-    fn new(name: String, entry: InventoryEntry) -> Self {
+    fn new((name, entry): (String, InventoryEntry)) -> Self {
         let InventoryEntry {
             info,
             access,
@@ -358,22 +344,22 @@ impl ListedMember {
 /// The kind, namespace and name of an object, for messages.
 #[must_use]
 pub fn describe(manifest: &Value) -> String {
-    let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
-    let name = text("/metadata/name").unwrap_or_default();
-    let kind = text("/kind").unwrap_or_default();
-    match text("/metadata/namespace") {
-        Some(namespace) => format!("{kind} {namespace}/{name}"),
-        None => format!("{kind} {name}"),
+    let name = text_at(manifest, "/metadata/name");
+    let kind = text_at(manifest, "/kind");
+    match text_at(manifest, "/metadata/namespace") {
+        "" => format!("{kind} {name}"),
+        namespace => format!("{kind} {namespace}/{name}"),
     }
+}
+
+/// A part of a version; some providers report a minor version such as `33+`.
+fn number(text: &str) -> Result<u32, ParseIntError> {
+    text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse()
 }
 
 /// The URL path of an object of one of the kinds that joining a member needs.
 fn path(manifest: &Value) -> Result<String, CallError> {
-    let text = |pointer| {
-        let text = manifest.pointer(pointer).and_then(Value::as_str);
-        text.unwrap_or_default()
-    };
-    let plural = match text("/kind") {
+    let plural = match text_at(manifest, "/kind") {
         "Namespace" => "namespaces",
         "ServiceAccount" => "serviceaccounts",
         "ClusterRole" => "clusterroles",
@@ -384,8 +370,9 @@ fn path(manifest: &Value) -> Result<String, CallError> {
             return Err(CallError::Request(message));
         }
     };
-    let (root, name) = (root(text("/apiVersion"))?, segment(text("/metadata/name"))?);
-    match text("/metadata/namespace") {
+    let root = root(text_at(manifest, "/apiVersion"))?;
+    let name = segment(text_at(manifest, "/metadata/name"))?;
+    match text_at(manifest, "/metadata/namespace") {
         "" => Ok(format!("{root}/{plural}/{name}")),
         namespace => {
             let namespace = segment(namespace)?;

@@ -46,11 +46,10 @@ impl AwakeTime {
 
     /// The time awake from `since` to `now`.
     pub fn between(&self, since: Monotonic, now: Monotonic) -> Duration {
-        let within = |(start, end): &(Monotonic, Monotonic)| {
-            let (start, end) = ((*start).max(since), (*end).min(now));
-            end.since(start)
-        };
-        let paused: Duration = self.pauses.iter().map(within).sum();
+        let mut paused = Duration::ZERO;
+        for &(start, end) in &self.pauses {
+            paused += end.min(now).since(start.max(since));
+        }
         now.since(since).saturating_sub(paused)
     }
 }

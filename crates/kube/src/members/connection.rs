@@ -33,11 +33,11 @@ use foretide_base::clock::{Clock, Contact};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// Time between two probes.
-    pub probe_period: SignedDuration,
+    probe_period: SignedDuration,
     /// Longest time without a successful probe.
-    pub lost_after: SignedDuration,
+    pub(crate) lost_after: SignedDuration,
     /// Longest time in which a watch delivers nothing; a quiet one delivers its end every 25 s.
-    pub watch_silence: SignedDuration,
+    watch_silence: SignedDuration,
 }
 
 /// One connection to a member; its tasks end when it is dropped.
@@ -134,20 +134,19 @@ impl MemberConnection {
 
     /// Starts the watches and the probe, each again when it exits, which `restarts` counts.
     pub fn started(mut self, name: &str, restarts: &Arc<AtomicU64>) -> Self {
-        let cluster = self.cluster.clone();
-        let watches = move || {
+        let (cluster, clock) = (self.cluster.clone(), self.probe.clock.clone());
+        let watches = keep_running("watches", clock.clone(), restarts.clone(), move || {
             let cluster = cluster.clone();
             async move { cluster.run().await }
-        };
+        });
         let (cluster, probe) = (self.cluster.clone(), self.probe.clone());
         let period = self.timeouts.probe_period;
-        let probes = move || probe.clone().run(cluster.clone(), period);
-        let span = || tracing::info_span!("member", name);
-        let clock = &self.probe.clock;
-        let watches = keep_running("watches", clock.clone(), restarts.clone(), watches);
-        let probes = keep_running("health probe", clock.clone(), restarts.clone(), probes);
-        self.tasks.spawn(watches.instrument(span()));
-        self.tasks.spawn(probes.instrument(span()));
+        let probes = keep_running("health probe", clock, restarts.clone(), move || {
+            probe.clone().run(cluster.clone(), period)
+        });
+        let span = tracing::info_span!("member", name);
+        self.tasks.spawn(watches.instrument(span.clone()));
+        self.tasks.spawn(probes.instrument(span));
         self
     }
 
@@ -165,8 +164,9 @@ impl MemberConnection {
         };
         let state = self.probe.state().clone();
         let now = self.probe.clock.now();
-        let silence = |contact: &Contact| self.probe.silence_since(contact);
-        state.report(watches, &self.timeouts, now, silence)
+        state.report(watches, &self.timeouts, now, |it| {
+            self.probe.silence_since(it)
+        })
     }
 
     /// The age of the last answer to the probe, or of the last event of the quietest watch if that is older.
@@ -306,25 +306,19 @@ impl ProbeState {
         now: Timestamp,
         silence: impl Fn(&Contact) -> SignedDuration,
     ) -> HealthReport {
-        let answered = self.answered;
-        let unknown = |last: Contact, timeout: SignedDuration, problem, cause| {
-            // By the silence and not by the time of the contact: the wall clock may have stepped since, or the hub
-            // paused.
-            let left = timeout.saturating_sub(silence(&last));
-            let since = now.saturating_add(left).unwrap_or(now);
-            (Health::Unknown { since }, Some(with_cause(problem, cause)))
-        };
+        let left = timeouts.lost_after.saturating_sub(silence(&self.answered));
         let (health, problem) = match watches.heard {
             // First, because a member that does not answer has no working watch either.
-            _ if silence(&answered) > timeouts.lost_after => {
-                let problem = format!("no answer since {:.0}", answered.at());
+            _ if left.is_negative() => {
+                let problem = format!("no answer since {:.0}", self.answered.at());
                 let cause = self.unanswered.or(watches.failing);
-                unknown(answered, timeouts.lost_after, problem, cause)
+                (unknown(now, left), Some(with_cause(problem, cause)))
             }
             Some(heard) if silence(&heard) > timeouts.watch_silence => {
                 let problem = format!("no watch event since {:.0}", heard.at());
                 let cause = watches.failing.or(self.unanswered);
-                unknown(heard, timeouts.watch_silence, problem, cause)
+                let left = timeouts.watch_silence.saturating_sub(silence(&heard));
+                (unknown(now, left), Some(with_cause(problem, cause)))
             }
             Some(_) if watches.synced => match self.unready {
                 Some((first, problem)) => {
@@ -338,7 +332,7 @@ impl ProbeState {
             _ => {
                 let problem = "the first list of its objects is not complete".to_owned();
                 let cause = self.unanswered.or(watches.failing);
-                unknown(answered, timeouts.lost_after, problem, cause)
+                (unknown(now, left), Some(with_cause(problem, cause)))
             }
         };
         HealthReport {
@@ -351,6 +345,13 @@ impl ProbeState {
             unauthorized: self.unauthorized,
         }
     }
+}
+
+/// Health of a member that is lost when it has been silent for `left` longer. By the silence and not by the time of the
+/// last contact: the wall clock may have stepped since, or the hub paused.
+fn unknown(now: Timestamp, left: SignedDuration) -> Health {
+    let since = now.saturating_add(left).unwrap_or(now);
+    Health::Unknown { since }
 }
 
 /// The problem, and its cause if that is known.

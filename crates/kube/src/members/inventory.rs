@@ -25,8 +25,8 @@ use super::{
     settings::MemberSettings,
 };
 use crate::{
-    api_server::{CallError, Calls, Connection, Discovery, Resource, query},
-    cluster::{Changes, Entry, Store, Stored, WatchReport, WatchTimeouts, Watched, read},
+    api_server::{About as _, Calls, Connection, Discovery, Resource, query},
+    cluster::{Changes, Conditions, Entry, Store, Stored, WatchTimeouts, Watched, read},
 };
 use foretide_api::ports::ClusterError;
 
@@ -87,17 +87,8 @@ struct ProfileMeta {
 
 #[derive(Deserialize, Default)]
 struct ProfileStatus {
-    conditions: Option<Vec<ProfileCondition>>,
+    conditions: Option<Conditions>,
     properties: Option<Vec<ProfileProperty>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ProfileCondition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    last_transition_time: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
@@ -117,13 +108,12 @@ impl Stored for ClusterProfile {
             // A label takes precedence over a property of the same name.
             labels.entry(property.name).or_insert(property.value);
         }
-        let is_unhealthy =
-            |c: &&ProfileCondition| c.kind == "ControlPlaneHealthy" && c.status == "False";
-        let unhealthy = status.conditions.iter().flatten().find(is_unhealthy);
+        let conditions = status.conditions;
+        let unhealthy = conditions.and_then(|it| it.with_status("ControlPlaneHealthy", "False"));
         Ok(Self {
             name: metadata.name,
             labels,
-            unhealthy: unhealthy.map(|c| c.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH)),
+            unhealthy: unhealthy.map(|condition| condition.since()),
         })
     }
 
@@ -138,17 +128,16 @@ impl Inventory {
     /// An empty inventory, which adds every change to `changes`.
     pub fn new(connection: Connection, settings: &MemberSettings, changes: &Arc<Changes>) -> Self {
         let scope = [Some(settings.namespace.clone())];
-        let secrets = |selector: &str| {
-            let store =
-                Store::new(Resource::SECRET, &scope).with_label_selector(selector.to_owned());
+        let [secrets, profile_secrets] = [&settings.label, PROFILE_SECRETS].map(|label| {
+            let store = Store::new(Resource::SECRET, &scope).with_label_selector(label.to_owned());
             Arc::new(store.with_changes(changes.clone()))
-        };
+        });
         let profiles = Store::new(Resource::CLUSTER_PROFILE, &scope).with_changes(changes.clone());
         Self {
             connection,
-            secrets: secrets(&settings.label),
+            secrets,
             profiles: Arc::new(profiles),
-            profile_secrets: secrets(PROFILE_SECRETS),
+            profile_secrets,
             without_profiles: AtomicBool::new(false),
         }
     }
@@ -222,18 +211,21 @@ impl Inventory {
     /// True if Secrets and profiles have been listed. Profiles that may not be read count as none. Those that cannot be
     /// read at the moment are waited for, because members that are not known yet look as if they were deleted.
     pub fn is_listed(&self) -> bool {
-        let listed = |report: WatchReport| report.synced || report.forbidden_or_not_found;
-        let profiles = || listed(self.profiles.report()) && listed(self.profile_secrets.report());
-        self.secrets.is_synced() && (self.without_profiles.load(Ordering::Acquire) || profiles())
+        let of_profiles = [self.profiles.report(), self.profile_secrets.report()];
+        self.secrets.is_synced()
+            && (self.without_profiles.load(Ordering::Acquire)
+                || of_profiles
+                    .iter()
+                    .all(|it| it.synced || it.forbidden_or_not_found))
     }
 
     /// Every member, by name; a Secret takes precedence over a profile of the same name.
     pub fn members(&self, settings: &MemberSettings) -> BTreeMap<String, InventoryEntry> {
-        let listed = self.profiles.all();
-        let by_profile = listed
-            .iter()
-            .map(|profile| self.member_of_profile(profile, settings));
-        let mut members: BTreeMap<String, InventoryEntry> = by_profile.collect();
+        let mut members = BTreeMap::new();
+        for profile in self.profiles.all() {
+            let member = self.member_of_profile(&profile, settings);
+            members.insert(profile.name.clone(), member);
+        }
         for secret in self.secrets.all() {
             let access = secret.access(&settings.key, settings.allow_loopback);
             let member = InventoryEntry {
@@ -253,15 +245,14 @@ impl Inventory {
         &self,
         profile: &ClusterProfile,
         settings: &MemberSettings,
-    ) -> (String, InventoryEntry) {
+    ) -> InventoryEntry {
         let name = &profile.name;
         let mut secrets = self.profile_secrets.all();
         secrets.retain(|secret| secret.labels.get(PROFILE_LABEL) == Some(name));
         let access = match &secrets[..] {
-            [secret] => {
-                let access = secret.access(PROFILE_KEY, settings.allow_loopback);
-                access.map_err(|error| error.to_string())
-            }
+            [secret] => secret
+                .access(PROFILE_KEY, settings.allow_loopback)
+                .map_err(|error| error.to_string()),
             found => Err(format!(
                 "{} Secrets with the labels {PROFILE_SECRETS}={name}, expected one with the kubeconfig under {PROFILE_KEY}",
                 found.len()
@@ -275,14 +266,13 @@ impl Inventory {
             Some(secret) => secret.info(name, &labels),
             None => MemberSecret::default().info(name, &labels),
         };
-        let member = InventoryEntry {
+        InventoryEntry {
             info,
             access,
             secret: secrets.first().map(|secret| secret.name.clone()),
             has_profile: true,
             unhealthy: profile.unhealthy,
-        };
-        (name.clone(), member)
+        }
     }
 }
 
@@ -306,18 +296,16 @@ impl Inventory {
 }
 
 async fn list<V: Stored>(calls: &Calls, store: &Store<V>, scope: &str) -> Result<(), ClusterError> {
-    let what = |error: CallError| {
-        let kind = store.resource.kind;
-        error.about(format!("the list of kind {kind} in namespace {scope}"))
-    };
-    let path = store.resource.collection(Some(scope)).map_err(what)?;
+    let Resource { kind, .. } = store.resource;
+    let what = format!("the list of kind {kind} in namespace {scope}");
+    let path = store.resource.collection(Some(scope)).about(&what)?;
     let narrowed: Vec<_> = store.selector_parameter().into_iter().collect();
     let mut entries = Vec::new();
     let listed = calls.list(&path, &narrowed, |object| {
         entries.extend(Entry::read(object));
         Ok(())
     });
-    listed.await.map_err(what)?;
+    listed.await.about(what)?;
     store.replace(Some(scope), entries);
     Ok(())
 }

@@ -71,11 +71,9 @@ impl AdminClient {
             return Err(ClusterError::Refused { what, message });
         }
         let (key, value) = label.split_once('=').unwrap_or((label, ""));
-        let labels = found.labels.unwrap_or_default();
-        let is_member = labels
-            .get(key)
-            .is_some_and(|found| value.is_empty() || found == value);
-        if is_member {
+        if let Some(found) = found.labels.unwrap_or_default().get(key)
+            && (value.is_empty() || found == value)
+        {
             return self.dry_run(secret).await;
         }
         let message = format!(
@@ -102,8 +100,10 @@ impl AdminClient {
             }
             applied.push(describe(object));
         }
-        let token = self.token(namespace, secret).await;
-        token.map_err(|error| JoinFailure { applied, error })
+        let waiting = self.token(namespace, secret);
+        waiting
+            .await
+            .map_err(|error| JoinFailure { applied, error })
     }
 
     /// Asks a member for `/readyz`, and judges the answer as the controller does.

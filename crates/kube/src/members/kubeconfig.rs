@@ -60,6 +60,15 @@ pub struct KubeconfigError {
     pub problem: String,
 }
 
+impl KubeconfigError {
+    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
 /// The fields of a mapping of the kubeconfig; any other is an error.
 struct Schema {
     /// Fields that are read, and others that change nothing for the hub, such as `extensions`.
@@ -202,24 +211,23 @@ impl std::fmt::Debug for Credentials {
 }
 
 fn parse_yaml(text: &[u8]) -> Result<Value, KubeconfigError> {
-    let error = |problem: String| KubeconfigError {
-        field: "the kubeconfig".to_owned(),
-        problem,
-    };
+    let field = "the kubeconfig";
     if text.len() > SIZE_MAX {
-        return Err(error(format!(
+        let problem = format!(
             "has {} bytes, at most {SIZE_MAX} are read; keep one context only",
             text.len()
-        )));
+        );
+        return Err(KubeconfigError::new(field, problem));
     }
     let text = std::str::from_utf8(text)
-        .map_err(|_| error("is not UTF-8 text; store it unchanged".to_owned()))?;
+        .map_err(|_| KubeconfigError::new(field, "is not UTF-8 text; store it unchanged"))?;
     serde_saphyr::from_str(text).map_err(|yaml| {
         // The parser's own message may quote the text, which is secret.
         let place = yaml.location().map_or_else(String::new, |at| {
             format!(" (line {}, column {})", at.line(), at.column())
         });
-        error(format!("is not valid YAML{place}; expected a kubeconfig"))
+        let problem = format!("is not valid YAML{place}; expected a kubeconfig");
+        KubeconfigError::new(field, problem)
     })
 }
 
@@ -228,10 +236,8 @@ fn parse_yaml(text: &[u8]) -> Result<Value, KubeconfigError> {
 impl<'a> Section<'a> {
     fn root(document: &'a Value) -> Result<Self, KubeconfigError> {
         let Value::Object(fields) = document else {
-            return Err(KubeconfigError {
-                field: "the kubeconfig".to_owned(),
-                problem: "is not a mapping; expected a kubeconfig".to_owned(),
-            });
+            let problem = "is not a mapping; expected a kubeconfig";
+            return Err(KubeconfigError::new("the kubeconfig", problem));
         };
         let path = String::new();
         Self { path, fields }.checked(&ROOT)
@@ -304,10 +310,7 @@ impl<'a> Section<'a> {
     }
 
     fn error(&self, key: &str, problem: impl Into<String>) -> KubeconfigError {
-        KubeconfigError {
-            field: self.path_of(key),
-            problem: problem.into(),
-        }
+        KubeconfigError::new(self.path_of(key), problem)
     }
 
     /// A string that must be present and not empty.

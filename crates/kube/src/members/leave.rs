@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{admin::AdminClient, secret::LEAVING};
-use crate::api_server::{Body, Resource};
+use crate::api_server::{About as _, Body, Resource};
 use foretide_api::ports::ClusterError;
 use foretide_api::status::stored_ledger;
 
@@ -46,8 +46,7 @@ impl AdminClient {
     /// The fleets cannot be read.
     pub async fn fleet_shares(&self) -> Result<Vec<FleetShare>, ClusterError> {
         let what = "the list of kind FederatedHPA";
-        let collection = Resource::FEDERATED_HPA.collection(None);
-        let path = collection.map_err(|error| error.about(what))?;
+        let path = Resource::FEDERATED_HPA.collection(None).about(what)?;
         let mut fleets: Vec<FleetObject> = Vec::new();
         let listed = self.calls.list(&path, &[], |fleet| {
             fleets.push(serde_json::from_str(fleet)?);
@@ -97,16 +96,13 @@ impl AdminClient {
     pub async fn forget(&self, namespace: &str, secret: &str) -> Result<(), ClusterError> {
         let object = Resource::SECRET.object(namespace, secret);
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
-        let deleted = match object.path() {
-            Ok(path) => {
-                let body = Body::json(&options);
-                self.calls.write::<Value>(Method::DELETE, &path, body).await
-            }
-            Err(error) => Err(error),
+        let deleting = async {
+            let (path, body) = (object.path()?, Body::json(&options));
+            self.calls.write::<Value>(Method::DELETE, &path, body).await
         };
-        match deleted {
+        match deleting.await {
             Err(error) if error.is_status(404) => Ok(()),
-            deleted => deleted.map(drop).map_err(|error| error.about(object)),
+            deleted => deleted.map(drop).about(object),
         }
     }
 }
@@ -132,8 +128,7 @@ fn shares_of(fleet: &FleetObject) -> Result<Vec<FleetShare>, ClusterError> {
     };
     let listed = status.and_then(|status| status.clusters.as_deref());
     let rows = listed.unwrap_or_default();
-    let names = ledger.members.into_keys();
-    let share = |member: String| {
+    let shares = ledger.members.into_keys().map(|member| {
         let row = rows.iter().find(|row: &&ClusterStatus| row.name == member);
         FleetShare {
             fleet: format!("{namespace}/{fleet_name}"),
@@ -141,8 +136,8 @@ fn shares_of(fleet: &FleetObject) -> Result<Vec<FleetShare>, ClusterError> {
             reason: row.and_then(|row| row.reason.clone()).unwrap_or_default(),
             member,
         }
-    };
-    Ok(names.map(share).collect())
+    });
+    Ok(shares.collect())
 }
 
 #[cfg(test)]

@@ -36,6 +36,6 @@ pub use self::{
     leave::FleetShare,
     permissions::{AccessReview, Permission, permissions},
     registry::{MemberRegistry, MemberReport},
-    secret::{LEAVING, ZONE_SEPARATOR, invalid_taints},
+    secret::{ZONE_SEPARATOR, invalid_taints},
     settings::MemberSettings,
 };

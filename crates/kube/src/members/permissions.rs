@@ -107,29 +107,28 @@ pub fn permissions(place: bool) -> &'static [Permission] {
 
 /// The permissions as one access review per verb and resource; those of namespaced resources once in each of
 /// `namespaces`, or for all namespaces if there are none.
-pub fn access_reviews(place: bool, namespaces: &[String]) -> impl Iterator<Item = AccessReview> {
+pub fn access_reviews(place: bool, namespaces: &[String]) -> Vec<AccessReview> {
     let named: Vec<_> = namespaces.iter().cloned().map(Some).collect();
-    permissions(place).iter().flat_map(move |permission| {
-        let all_namespaces = vec![None];
-        let named = named.clone();
-        permission.resources.iter().flat_map(move |resource| {
+    let mut reviews = Vec::new();
+    for permission in permissions(place) {
+        for resource in permission.resources {
             let scopes = match *resource {
-                "nodes" => &all_namespaces,
-                _ if named.is_empty() => &all_namespaces,
+                "nodes" => &[None][..],
+                _ if named.is_empty() => &[None],
                 _ => &named,
             };
-            let asked = scopes.iter().flat_map(|scope| {
-                permission.verbs.iter().map(move |verb| AccessReview {
+            for scope in scopes {
+                reviews.extend(permission.verbs.iter().map(|verb| AccessReview {
                     group: permission.group,
                     resource,
                     verb,
                     namespace: scope.clone(),
                     purpose: permission.purpose,
-                })
-            });
-            asked.collect::<Vec<_>>()
-        })
-    })
+                }));
+            }
+        }
+    }
+    reviews
 }
 
 // === impl AccessReview ===
@@ -180,7 +179,7 @@ mod tests {
                 }
             }
         }
-        let needed = access_reviews(true, &[]).map(|review| {
+        let needed = access_reviews(true, &[]).into_iter().map(|review| {
             let AccessReview {
                 group,
                 resource,

@@ -103,26 +103,18 @@ impl MemberSecret {
     /// # Errors
     /// The kubeconfig is missing, or cannot be used.
     pub fn access(&self, key: &str, allow_loopback: bool) -> Result<Access, KubeconfigError> {
-        let error = |problem: &str| KubeconfigError {
-            field: format!("data.{key}"),
-            problem: problem.to_owned(),
+        let problem = match self.data.get(key).map(|encoded| STANDARD.decode(encoded)) {
+            Some(Ok(text)) => return Access::parse(&text, allow_loopback),
+            Some(Err(_)) => "is not base64; encode the kubeconfig as base64",
+            None => {
+                "is missing; put the kubeconfig there, or name its key with --member-secret-key"
+            }
         };
-        let Some(encoded) = self.data.get(key) else {
-            return Err(error(
-                "is missing; put the kubeconfig there, or name its key with --member-secret-key",
-            ));
-        };
-        let decoded = STANDARD.decode(encoded);
-        let text = decoded.map_err(|_| error("is not base64; encode the kubeconfig as base64"))?;
-        Access::parse(&text, allow_loopback)
+        Err(KubeconfigError::new(format!("data.{key}"), problem))
     }
 
     /// The description of member `name` by the annotations of the Secret and by `labels`.
     pub fn info(&self, name: &str, labels: &BTreeMap<String, String>) -> MemberInfo {
-        let label = |keys: [&str; 2]| {
-            let found = keys.iter().find_map(|key| labels.get(*key));
-            found.cloned().unwrap_or_default()
-        };
         let annotation = self.annotations.get(TAINTS).map_or("", String::as_str);
         let (taints, invalid) = parse_taints(annotation);
         let problem = (!invalid.is_empty()).then(|| {
@@ -136,9 +128,9 @@ impl MemberSecret {
             profile: Profile {
                 name: name.to_owned(),
                 labels: labels.clone(),
-                provider: label([PROVIDER; 2]),
-                region: label(REGION),
-                zones: list(&label(ZONE), &[ZONE_SEPARATOR])
+                provider: label(labels, [PROVIDER; 2]).to_owned(),
+                region: label(labels, REGION).to_owned(),
+                zones: list(label(labels, ZONE), &[ZONE_SEPARATOR])
                     .map(str::to_owned)
                     .collect(),
             },
@@ -155,6 +147,12 @@ impl MemberSecret {
             problem,
         }
     }
+}
+
+/// The first of two labels that is present; empty for none.
+fn label<'a>(labels: &'a BTreeMap<String, String>, keys: [&str; 2]) -> &'a str {
+    let found = keys.iter().find_map(|key| labels.get(*key));
+    found.map_or("", String::as_str)
 }
 
 /// The trimmed elements of a list that is separated by commas or by `separators`.
@@ -180,18 +178,20 @@ fn parse_taint(text: &str) -> Option<Taint> {
     let (named, effect) = text.rsplit_once(':')?;
     let (key, value) = named.split_once('=').unwrap_or((named, ""));
     let effect = effect.parse().ok()?;
-    let plain = |text: &str, more: &[u8]| {
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
-        // The longest key: a prefix of 253 characters, a slash and a name of 63.
-        text.len() <= 317 && text.bytes().all(allowed)
-    };
-    let valid = !key.is_empty() && plain(key, b"/") && plain(value, b"");
+    let valid = !key.is_empty() && is_plain(key, b"-_./") && is_plain(value, b"-_.");
     valid.then(|| Taint {
         key: key.to_owned(),
         value: value.to_owned(),
         effect,
         since: None,
     })
+}
+
+/// True for letters, digits and these marks, at most as many as the longest key has: a prefix of 253 characters, a slash
+/// and a name of 63.
+fn is_plain(text: &str, marks: &[u8]) -> bool {
+    let mut bytes = text.bytes();
+    text.len() <= 317 && bytes.all(|b| b.is_ascii_alphanumeric() || marks.contains(&b))
 }
 
 /// A taint in the form of `kubectl taint`.

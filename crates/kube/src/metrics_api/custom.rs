@@ -53,16 +53,9 @@ impl MetricsApi {
             "pods metric {} in namespace {}",
             request.metric, request.namespace
         );
-        let path = || {
-            let (namespace, metric) = (segment(request.namespace)?, segment(request.metric)?);
-            Ok(format!(
-                "/namespaces/{namespace}/pods/{}/{metric}",
-                segment("*")?
-            ))
-        };
         let mut pairs = vec![("labelSelector", request.pod_selector)];
         pairs.extend(request.metric_selector.map(|s| ("metricLabelSelector", s)));
-        let items = non_empty(&what, self.values(path(), &pairs).await)?;
+        let items = non_empty(&what, self.values(pods_path(request), &pairs).await)?;
         let mut ages = Vec::new();
         let (mut samples, count) = (Vec::new(), items.len());
         for item in items {
@@ -182,12 +175,22 @@ impl MetricsApi {
     }
 }
 
+/// The path of a metric of all pods, after the version.
+fn pods_path(request: &MetricQuery<'_>) -> Result<String, CallError> {
+    let (namespace, metric) = (segment(request.namespace)?, segment(request.metric)?);
+    let pods = segment("*")?;
+    Ok(format!("/namespaces/{namespace}/pods/{pods}/{metric}"))
+}
+
 fn supported_version(group: &APIGroup) -> Option<&'static str> {
-    let is = |served: &GroupVersionForDiscovery, version: &str| served.version == version;
-    let named = group.preferred_version.as_ref();
-    let preferred = named.and_then(|served| VERSIONS.into_iter().find(|v| is(served, v)));
-    let is_served = |version: &&str| group.versions.iter().any(|served| is(served, version));
-    preferred.or_else(|| VERSIONS.into_iter().find(is_served))
+    best_of(group.preferred_version.as_slice()).or_else(|| best_of(&group.versions))
+}
+
+/// The best supported version of those that are served.
+fn best_of(served: &[GroupVersionForDiscovery]) -> Option<&'static str> {
+    VERSIONS
+        .into_iter()
+        .find(|version| served.iter().any(|it| it.version == *version))
 }
 
 // === impl Item ===

@@ -36,16 +36,16 @@ impl MetricsApi {
             Ok(url) => self.calls.read(&url).await,
             Err(error) => Err(error),
         };
-        let items = non_empty(&what, list.map(|list| list.items.unwrap_or_default()))?;
-        let values = items.iter().map(|item| {
+        let mut values = Vec::new();
+        for item in non_empty(&what, list.map(|list| list.items.unwrap_or_default()))? {
             let window = item.window_seconds.map(SignedDuration::from_secs);
-            match self.stale_age(item.timestamp, window) {
-                None => Ok(item.value.0),
+            if let Some(age) = self.stale_age(item.timestamp, window) {
                 // Without this series the sum would be a part of the total.
-                Some(age) => Err(Unavailable::stale(&what, age)),
+                return Err(Unavailable::stale(&what, age));
             }
-        });
-        values.collect()
+            values.push(item.value.0);
+        }
+        Ok(values)
     }
 }
 

@@ -83,11 +83,11 @@ impl<'de> Deserialize<'de> for Amount {
             // A quantity without quotes, which apimachinery's `Quantity` accepts as well.
             Number(serde_json::Number),
         }
-        let text = match Wire::deserialize(deserializer)? {
-            Wire::Text(text) => text,
-            Wire::Number(number) => number.to_string(),
-        };
-        let quantity: Quantity = text.parse().map_err(D::Error::custom)?;
+        let quantity: Quantity = match Wire::deserialize(deserializer)? {
+            Wire::Text(text) => text.parse(),
+            Wire::Number(number) => number.to_string().parse(),
+        }
+        .map_err(D::Error::custom)?;
         Ok(Self(quantity.milli_value().value))
     }
 }

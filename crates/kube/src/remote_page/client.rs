@@ -34,7 +34,9 @@ impl PageClient {
             let itself = HeaderValue::from_static("localhost");
             request.headers_mut().insert(header::HOST, itself);
         }
-        let answer = self.client.send(request).await;
-        answer.map_err(|error| format!("the controller cannot be reached: {}", chain(&error)))
+        let sending = self.client.send(request);
+        sending
+            .await
+            .map_err(|error| format!("the controller cannot be reached: {}", chain(&error)))
     }
 }

@@ -194,8 +194,9 @@ fn token_of(config: &Config) -> Result<AuthLayer, RemotePageError> {
         auth_provider: user.auth_provider.clone(),
         ..AuthInfo::default()
     };
-    let layer = sent.auth_layer().map_err(malformed)?;
-    layer.ok_or(RemotePageError::NoToken)
+    sent.auth_layer()
+        .map_err(malformed)?
+        .ok_or(RemotePageError::NoToken)
 }
 
 fn expect_confidential(url: &Url) -> Result<(), RemotePageError> {
@@ -236,16 +237,14 @@ fn is_this_machine(url: &Url) -> bool {
 }
 
 fn authorities(path: &Path) -> Result<Vec<Vec<u8>>, RemotePageError> {
-    let unusable = || RemotePageError::Authorities {
-        path: path.to_owned(),
-    };
-    let text = std::fs::read(path).map_err(|_| unusable())?;
+    let text = std::fs::read(path).unwrap_or_default();
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let found = parsed.map_err(|_| unusable())?;
-    if found.is_empty() {
-        return Err(unusable());
+    match parsed {
+        Ok(found) if !found.is_empty() => Ok(found.iter().map(|der| der.to_vec()).collect()),
+        _ => Err(RemotePageError::Authorities {
+            path: path.to_owned(),
+        }),
     }
-    Ok(found.iter().map(|der| der.to_vec()).collect())
 }
 
 fn malformed(error: kube::Error) -> RemotePageError {

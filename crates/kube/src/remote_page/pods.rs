@@ -24,11 +24,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
 };
 use k8s_openapi::{
-    api::{
-        apps::v1::ReplicaSet,
-        coordination::v1::Lease,
-        core::v1::{Pod, PodCondition},
-    },
+    api::{apps::v1::ReplicaSet, coordination::v1::Lease, core::v1::Pod},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{Api, Client, Config, client::middleware::AuthLayer};
@@ -92,15 +88,15 @@ fn forward(pods: Api<Pod>, uri: Uri) -> BoxFuture<'static, io::Result<TokioIo<Fo
             uri.host().unwrap_or_default(),
             uri.port_u16().unwrap_or(PORT),
         );
-        let opened = pods.portforward(pod, &[port]).await;
-        let mut forwarded = opened.map_err(|error| {
+        let mut forwarded = pods.portforward(pod, &[port]).await.map_err(|error| {
             let error = chain(&error);
             io::Error::other(format!(
                 "no port-forward to pod {pod}: {error}; you need the right to create pods/portforward"
             ))
         })?;
-        let taken = forwarded.take_stream(port);
-        let stream = taken.ok_or_else(|| io::Error::other("the API server forwarded no port"))?;
+        let Some(stream) = forwarded.take_stream(port) else {
+            return Err(io::Error::other("the API server forwarded no port"));
+        };
         Ok(TokioIo::new(Forwarded(stream)))
     })
 }
@@ -136,8 +132,7 @@ impl ControllerPods {
 
     /// Forgets a pod, so that another one may be chosen for the next request.
     pub async fn forget(&self, pod: &str) {
-        let mut current = self.current.lock().await;
-        current.take_if(|(_, last)| last == pod);
+        self.current.lock().await.take_if(|(_, last)| last == pod);
     }
 
     async fn choose(&self) -> Result<String, String> {
@@ -191,13 +186,12 @@ impl ControllerPods {
             }
         };
         let holder = lease.spec.and_then(|spec| spec.holder_identity);
-        let host = holder.as_deref().and_then(host_of);
-        let none = || {
-            format!(
+        match holder.as_deref().and_then(host_of) {
+            Some(host) => Ok(Some(host.to_owned())),
+            None => Err(format!(
                 "no pod leads by the Lease {LEASE} of namespace {namespace}; try again in some seconds"
-            )
-        };
-        host.map(str::to_owned).map(Some).ok_or_else(none)
+            )),
+        }
     }
 
     /// The pods that are ready.
@@ -217,24 +211,23 @@ impl ControllerPods {
     /// Checks that a pod is of the Deployment; without the right to read a `ReplicaSet`, by the name of that alone.
     async fn check_owner(&self, pod: &ObjectMeta) -> Result<(), String> {
         let (namespace, name) = (&self.namespace, pod.name.as_deref().unwrap_or_default());
-        let foreign = || {
-            format!(
-                "pod {name} of namespace {namespace} is not of the Deployment {DEPLOYMENT}, so no token is sent to it; \
-                 find out who made it, or name the address of the controller with --url"
-            )
-        };
-        let of_deployment = |owner: &&OwnerReference| {
+        let foreign = format!(
+            "pod {name} of namespace {namespace} is not of the Deployment {DEPLOYMENT}, so no token is sent to it; \
+             find out who made it, or name the address of the controller with --url"
+        );
+        let Some(owner) = controller(pod).filter(|owner| {
             let set = owner.name.strip_prefix(DEPLOYMENT);
             owner.kind == "ReplicaSet" && set.is_some_and(|rest| rest.starts_with('-'))
+        }) else {
+            return Err(foreign);
         };
-        let owner = controller(pod).filter(of_deployment).ok_or_else(foreign)?;
         let read = async {
             let path = Resource::REPLICA_SET
                 .object(namespace, &owner.name)
                 .path()?;
             self.calls.read::<ReplicaSet>(&path).await
         };
-        let is_of_deployment = match read.await {
+        let is_ours = match read.await {
             Ok(set) => {
                 set.metadata.uid.as_ref() == Some(&owner.uid)
                     && controller(&set.metadata)
@@ -250,7 +243,7 @@ impl ControllerPods {
                 ));
             }
         };
-        is_of_deployment.then_some(()).ok_or_else(foreign)
+        if is_ours { Ok(()) } else { Err(foreign) }
     }
 }
 
@@ -261,12 +254,9 @@ fn controller(object: &ObjectMeta) -> Option<&OwnerReference> {
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .iter()
-        .flat_map(|it| it.conditions.iter().flatten());
-    let is_ready = |it: &PodCondition| it.type_ == "Ready" && it.status == "True";
-    conditions.into_iter().any(is_ready)
+    let conditions = pod.status.as_ref().and_then(|it| it.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|it| it.type_ == "Ready" && it.status == "True")
 }
 
 /// The address of a pod.

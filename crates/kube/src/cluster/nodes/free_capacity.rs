@@ -62,8 +62,9 @@ impl FreeCapacity {
     ) -> Arc<Snapshot> {
         // Locked while the snapshot is computed, so that syncs at the same time compute one.
         let last = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fresh = |s: &&Arc<Snapshot>| now.since(s.taken) < MAX_AGE;
-        if let Some(snapshot) = last.as_ref().filter(is_fresh) {
+        if let Some(snapshot) = last
+            && now.since(snapshot.taken) < MAX_AGE
+        {
             return Arc::clone(snapshot);
         }
         let snapshot = Snapshot::new(now, &nodes.all(), pods.by_namespace());
@@ -82,7 +83,7 @@ impl Snapshot {
         let mut used: BTreeMap<&str, BTreeMap<String, i64>> = BTreeMap::new();
         let mut pending = Vec::new();
         for pods in pods.values_mut() {
-            pods.retain(|pod| !has_ended(pod));
+            pods.retain(|pod| !pod.pod.has_ended());
         }
         for pod in pods.values().flatten() {
             match &pod.placement {
@@ -94,13 +95,9 @@ impl Snapshot {
                 Placement::Pending(_) | Placement::Unschedulable(..) => {}
             }
         }
-        let free = |node: &Arc<Node>| match used.get(node.name.as_str()) {
-            None => (**node).clone(),
-            Some(used) => subtract(node, used),
-        };
         Self {
             taken,
-            nodes: nodes.iter().map(free).collect(),
+            nodes: nodes.iter().map(|node| unused(node, &used)).collect(),
             pending,
             pods: pods.into_iter().map(NamespacePods::of).collect(),
         }
@@ -140,13 +137,13 @@ impl Snapshot {
         let own: HashSet<_> = own.iter().map(Arc::as_ptr).collect();
         let all = self.pending.iter();
         let others = all.filter(|pod| !own.contains(&Arc::as_ptr(pod)));
-        let shape = |pod: &Arc<StoredPod>| match &pod.placement {
-            Placement::Pending(shape) | Placement::Unschedulable(_, shape) => {
-                Some((**shape).clone())
+        let mut shapes = Vec::new();
+        for pod in others.take(PENDING_MAX) {
+            if let Placement::Pending(shape) | Placement::Unschedulable(_, shape) = &pod.placement {
+                shapes.push((**shape).clone());
             }
-            Placement::Bound(_) => None,
-        };
-        others.take(PENDING_MAX).filter_map(shape).collect()
+        }
+        shapes
     }
 }
 
@@ -174,15 +171,17 @@ impl NamespacePods {
 /// Other pods that the workload is separated from are not read; that they prevent a pod is seen when it is
 /// unschedulable.
 fn nodes_to_avoid(own: &[Arc<StoredPod>]) -> Vec<BoundPod> {
-    let on_node = |pod: &Arc<StoredPod>| match &pod.placement {
-        Placement::Bound(node) => Some(BoundPod {
-            node: node.to_string(),
-            requests: Requests::default(),
-            is_avoided: true,
-        }),
-        Placement::Pending(_) | Placement::Unschedulable(..) => None,
-    };
-    own.iter().filter_map(on_node).collect()
+    let mut nodes = Vec::new();
+    for pod in own {
+        if let Placement::Bound(node) = &pod.placement {
+            nodes.push(BoundPod {
+                node: node.to_string(),
+                requests: Requests::default(),
+                is_avoided: true,
+            });
+        }
+    }
+    nodes
 }
 
 fn count(pods: impl Iterator) -> Replicas {
@@ -193,27 +192,27 @@ fn is_bound(pod: &StoredPod) -> bool {
     matches!(pod.placement, Placement::Bound(_))
 }
 
-fn has_ended(pod: &StoredPod) -> bool {
-    pod.pod.has_ended()
-}
-
 fn add_requests(used: &mut BTreeMap<String, i64>, pod: &StoredPod) {
-    let mut add = |resource: &str, milli: i64| match used.get_mut(resource) {
-        Some(sum) => *sum = sum.saturating_add(milli),
-        None => drop(used.insert(resource.to_owned(), milli)),
-    };
     // Nodes limit the number of pods as well; all amounts are in thousandths.
-    add("pods", 1000);
-    pod.add_reserved(&mut add);
+    for (resource, milli) in pod.reserved().chain([("pods", 1000)]) {
+        match used.get_mut(resource) {
+            Some(sum) => *sum = sum.saturating_add(milli),
+            None => drop(used.insert(resource.to_owned(), milli)),
+        }
+    }
 }
 
-fn subtract(node: &Node, used: &BTreeMap<String, i64>) -> Node {
-    let free = |(resource, milli): (&str, i64)| {
+/// The node with what is left of it, where the pods of each node use these amounts.
+fn unused(node: &Node, used: &BTreeMap<&str, BTreeMap<String, i64>>) -> Node {
+    let Some(used) = used.get(node.name.as_str()) else {
+        return node.clone();
+    };
+    let free = node.allocatable.iter().map(|(resource, milli)| {
         let used = used.get(resource).copied().unwrap_or_default();
         (resource.to_owned(), milli.saturating_sub(used))
-    };
+    });
     Node {
-        allocatable: node.allocatable.iter().map(free).collect(),
+        allocatable: free.collect(),
         ..node.clone()
     }
 }

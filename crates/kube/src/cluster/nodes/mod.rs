@@ -12,7 +12,7 @@ pub mod free_capacity;
 pub mod scheduling;
 
 use super::{
-    decode::{amounts, read},
+    decode::{Conditions, amounts, read},
     nodes::scheduling::Expression,
     stored::Stored,
 };
@@ -49,14 +49,7 @@ struct NodeTaint {
 #[derive(Deserialize, Default)]
 struct NodeStatus {
     allocatable: Option<BTreeMap<String, String>>,
-    conditions: Option<Vec<NodeCondition>>,
-}
-
-#[derive(Deserialize)]
-struct NodeCondition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
+    conditions: Option<Conditions>,
 }
 
 #[derive(Deserialize)]
@@ -98,13 +91,13 @@ impl Stored for Node {
             status,
         } = read(object)?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
-        let ready = |c: &NodeCondition| c.kind == "Ready" && c.status == "True";
-        let is_ready = status.conditions.iter().flatten().any(ready);
+        let conditions = status.conditions;
+        let ready = conditions.and_then(|all| all.with_status("Ready", "True"));
         Ok(Self {
-            usable: is_ready && metadata.deletion_timestamp.is_none(),
+            usable: ready.is_some() && metadata.deletion_timestamp.is_none(),
             name: metadata.name,
             labels: metadata.labels.unwrap_or_default(),
-            allocatable: amounts(status.allocatable, "status.allocatable")?,
+            allocatable: amounts(status.allocatable, |it| format!("status.allocatable.{it}"))?,
             taints: spec.all_taints(),
         })
     }
@@ -149,12 +142,12 @@ impl Stored for Quota {
         let hard = status.hard.or(spec.hard);
         let named = spec.scopes.into_iter().flatten().map(Requirement::Exists);
         let expressions = spec.scope_selector.and_then(|s| s.match_expressions);
+        let selected = expressions.iter().flatten().map(Expression::read);
         // A requirement with an unknown operator counts as an unknown scope.
-        let read = |e: &Expression| e.read().unwrap_or(Requirement::Exists(String::new()));
-        let selected = expressions.iter().flatten().map(read);
+        let selected = selected.map(|it| it.unwrap_or(Requirement::Exists(String::new())));
         Ok(Self {
-            hard: amounts(hard, "hard")?,
-            used: amounts(status.used, "status.used")?,
+            hard: amounts(hard, |it| format!("hard.{it}"))?,
+            used: amounts(status.used, |it| format!("status.used.{it}"))?,
             scopes: named.chain(selected).collect(),
         })
     }

@@ -97,30 +97,33 @@ struct Spread {
 impl SchedulingConstraints {
     /// The constraints of a pod's spec; none if they cannot be decoded.
     pub fn of(spec: Option<&Value>) -> Self {
-        let read = spec.map(Self::deserialize);
-        read.and_then(Result::ok).unwrap_or_default()
+        spec.and_then(|spec| Self::deserialize(spec).ok())
+            .unwrap_or_default()
     }
 
     /// Requirements on a node of a pod with these requests and labels.
     pub fn shape(&self, requests: Requests, labels: &Labels) -> PodShape {
-        let affinity = self.affinity.as_ref();
-        let anti_affinity = affinity.and_then(|a| a.pod_anti_affinity.as_ref());
-        let required = anti_affinity.and_then(|a| a.required.as_ref());
-        let mut separations = required.into_iter().flatten();
-        let spreads = self.topology_spread_constraints.iter().flatten();
-        // An unknown value counts as mandatory: the capacity may be underestimated, never overestimated.
-        let must = |s: &Spread| s.when_unsatisfiable.as_deref() != Some("ScheduleAnyway");
+        let separations = self.separations().unwrap_or_default();
+        let mut spreads = self.topology_spread_constraints.iter().flatten();
         let tolerations = self.tolerations.iter().flatten();
         PodShape {
             requests,
             node_selector: self.node_selector.clone().unwrap_or_default(),
             node_affinity: self.node_affinity(),
-            // An unreadable toleration tolerates nothing, for the same reason.
+            // An unreadable toleration tolerates nothing: the capacity may be underestimated, never overestimated.
             tolerations: tolerations.filter_map(TolerationObject::read).collect(),
             priority_class: self.priority_class_name.clone().unwrap_or_default(),
-            one_per_node: separations.any(|term| term.excludes(labels)),
-            must_spread: spreads.into_iter().any(must),
+            one_per_node: separations.iter().any(|term| term.excludes(labels)),
+            // An unknown value counts as mandatory, for the same reason.
+            must_spread: spreads
+                .any(|it| it.when_unsatisfiable.as_deref() != Some("ScheduleAnyway")),
         }
+    }
+
+    /// The pods that may not run on the same node, zone or other domain.
+    fn separations(&self) -> Option<&[PodAffinityTerm]> {
+        let pods = self.affinity.as_ref()?.pod_anti_affinity.as_ref()?;
+        pods.required.as_deref()
     }
 
     fn node_affinity(&self) -> Option<Vec<NodeTerm>> {
@@ -133,29 +136,31 @@ impl SchedulingConstraints {
 
 impl NodeSelectorTerm {
     fn read(&self) -> NodeTerm {
-        let all = |expressions: &Option<Vec<Expression>>| {
-            let each = expressions.iter().flatten().map(Expression::read);
-            each.collect::<Option<Selector>>()
-        };
-        match (all(&self.match_expressions), all(&self.match_fields)) {
+        let labels = selector(self.match_expressions.as_deref());
+        match (labels, selector(self.match_fields.as_deref())) {
             (Some(labels), Some(fields)) => NodeTerm { labels, fields },
             _ => NodeTerm::default(),
         }
     }
 }
 
+/// The requirements of all expressions; `None` if one of them has an unknown operator.
+fn selector(all: Option<&[Expression]>) -> Option<Selector> {
+    all.into_iter().flatten().map(Expression::read).collect()
+}
+
 impl Expression {
     /// The requirement; `None` for an unknown operator.
     pub fn read(&self) -> Option<Requirement> {
         let (key, values) = (self.key.clone(), self.values.clone().unwrap_or_default());
-        let bound = || values.first()?.parse::<i64>().ok();
+        let bound = values.first().and_then(|it| it.parse::<i64>().ok());
         Some(match self.operator.as_str() {
             "In" => Requirement::In(key, values),
             "NotIn" => Requirement::NotIn(key, values),
             "Exists" => Requirement::Exists(key),
             "DoesNotExist" => Requirement::DoesNotExist(key),
-            "Gt" => Requirement::GreaterThan(key, bound()?),
-            "Lt" => Requirement::LessThan(key, bound()?),
+            "Gt" => Requirement::GreaterThan(key, bound?),
+            "Lt" => Requirement::LessThan(key, bound?),
             _ => return None,
         })
     }
@@ -168,8 +173,9 @@ impl PodAffinityTerm {
         let Some(Ok(text)) = self.label_selector.clone().map(selector_text) else {
             return false;
         };
-        let selects = |selector: Selector| selector.matches(labels);
-        self.topology_key.as_deref() == Some(HOSTNAME) && text.parse().is_ok_and(selects)
+        let selector = text.parse::<Selector>();
+        self.topology_key.as_deref() == Some(HOSTNAME)
+            && selector.is_ok_and(|selector| selector.matches(labels))
     }
 }
 
