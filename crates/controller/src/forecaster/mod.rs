@@ -18,12 +18,14 @@
 
 mod budget;
 pub mod demand_history;
+mod fit;
 pub mod forecasts;
 pub mod history;
 mod ingest;
 mod memory;
 mod minutes;
 mod publish;
+mod read_plan;
 mod refresh;
 mod refresher;
 mod request;

@@ -73,8 +73,8 @@ impl SeriesRefresh {
         let refresher = Refresher::new(&request, forecaster)?;
         Ok(Self {
             request,
-            namespace: refresher.namespace(),
-            queries: refresher.queries().cloned().collect(),
+            namespace: Arc::clone(&refresher.plan.namespace),
+            queries: refresher.plan.queries().cloned().collect(),
             due_at: now,
             failures: 0,
             refresh_period,
@@ -179,8 +179,8 @@ impl SeriesRefresh {
     /// Ends a refresh: its refresher is back, and what the series takes is measured anew if it was read.
     pub fn set_idle(&mut self, refresher: Box<Refresher>, bytes: Option<usize>) {
         self.bytes = bytes.or(self.bytes);
-        let trade_offs = refresher.trade_offs();
-        self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
+        self.trade_offs =
+            (refresher.fit.forecaster.trade_offs()).filter(|_| is_priced(&self.request.algorithm));
         self.state = RefreshState::Idle(refresher);
     }
 

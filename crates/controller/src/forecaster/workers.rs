@@ -4,19 +4,23 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use foretide_models::Sample;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::{
     HistorySource,
+    demand_history::LiveMinutes,
     forecasts::Forecasts,
     history::{HistoryCache, Servers},
     minutes::SeriesSamples,
-    refresher::{RefreshResult, Refresher},
+    read_plan::ReadPlan,
+    refresher::{RefreshError, RefreshResult, Refresher},
     series_key::SeriesKey,
 };
 use foretide_api::ports::{HistoryError, HistoryReader};
 use foretide_base::{
+    error::chain,
     fair_slots::{FairSlots, PROMPT, Slot},
     machine::Machine,
     shared_map::SharedMap,
@@ -46,6 +50,16 @@ pub struct Workers<H, Q> {
     learning: FairSlots,
 }
 
+/// The history of one series as it was read.
+struct Read {
+    values: Result<Vec<Sample>, HistoryError>,
+    live: LiveMinutes,
+    /// The time of the read, after the wait for a slot.
+    now: Timestamp,
+    /// The slot of the queries, which is held until the forecast is computed.
+    slot: Option<Slot>,
+}
+
 // === impl Workers ===
 
 impl<H, Q> Workers<H, Q> {
@@ -67,71 +81,168 @@ impl<H, Q> Workers<H, Q> {
 
     /// The namespaces whose queries, or computations, are slow.
     pub fn slow_namespaces(&self) -> BTreeSet<Arc<str>> {
-        let of_servers = self.queries.values().into_iter();
-        let slow = of_servers.flat_map(|slots| slots.slow_tenants());
-        let computing = [&self.computations, &self.learning].into_iter();
-        slow.chain(computing.flat_map(FairSlots::slow_tenants))
+        let queries = self.queries.values();
+        (queries.iter().map(|slots| &**slots))
+            .chain([&self.computations, &self.learning])
+            .flat_map(FairSlots::slow_tenants)
             .collect()
     }
 }
 
 impl<H: HistoryReader, Q> Workers<H, Q> {
-    /// Refreshes one series as soon as a slot is free; `now` is taken after the wait.
+    /// Refreshes one series as soon as a slot is free.
     pub async fn refresh(
         &self,
         key: &SeriesKey,
         mut refresher: Box<Refresher>,
     ) -> Option<RefreshResult> {
         let reader = &self.source.as_ref()?.reader;
-        let namespace = refresher.namespace();
-        let minutes = |now: Timestamp| self.forecasts.demand_history().minutes(key, now);
-        {
-            let computation = self.computations.acquire(&namespace).await;
-            let (now, history) = (self.machine.clock().now(), &self.history);
-            // Otherwise the slot is given back first: a series that waits for a query must not hold one for
-            // computations.
-            if let Some(samples) = refresher.cached_samples(history, &minutes(now), now) {
-                return Some(self.finish(refresher, Ok(samples), computation, now).await);
-            }
-        }
-        let clock = self.machine.clock().clone();
-        let new = || FairSlots::new(CONCURRENT_QUERIES, clock.clone());
-        let queries = self.queries.get_or_insert_with(refresher.servers(), new);
-        let query = queries.acquire(&namespace).await;
-        let now = self.machine.clock().now();
-        let live = minutes(now);
-        let began = clock.monotonic();
-        let read = query.run(refresher.read(reader, &self.history, &live.values, now));
-        let values = read.await;
-        if values.is_ok() && refresher.needs_raw(now) {
-            // The forecast does not wait longer for raw values than for the values.
-            let limit = clock.monotonic().since(began).max(PROMPT);
-            let raw = refresher.query_raw(reader, &self.history, now);
-            // Not an error: `begin` has recorded a query that may not return, and the values are used without raw
-            // ones.
-            let _timed_out = query.run(timeout(limit, raw)).await;
-        }
-        let slots = if refresher.is_learning(now) {
-            &self.learning
+        let Refresher { plan, fit } = &mut *refresher;
+        let computation = self.computations.acquire(&plan.namespace).await;
+        let (read, computation) = if let Some(read) = self.cached(key, plan) {
+            (read, computation)
         } else {
-            &self.computations
+            // A series that waits for a query must not hold a slot for computations.
+            drop(computation);
+            let read = self.query(reader, key, plan).await;
+            if plan.is_other_tenant {
+                fit.start_over(None);
+            }
+            let slots = if plan.is_learning(read.now) {
+                &self.learning
+            } else {
+                &self.computations
+            };
+            (read, slots.acquire(&plan.namespace).await)
         };
-        let computation = slots.acquire(&namespace).await;
-        let samples = values.map(|values| refresher.with_raw(&values, &self.history, &live, now));
-        Some(self.finish(refresher, samples, computation, now).await)
+        // Histories that wait for their computation with a slot of their servers do not pile up in memory.
+        let Read {
+            values,
+            live,
+            now,
+            slot: _held,
+        } = read;
+        let samples = values.map(|values| {
+            let queried = plan.minutes(now).map(|read| self.history.queried(&read));
+            plan.samples(&values, &queried.unwrap_or_default(), &live, now)
+        });
+        Some(self.forecast(refresher, samples, computation, now).await)
     }
 
-    /// Forecasts, and drops the samples that are learned before another series gets the slot.
-    async fn finish(
+    /// The history, if no query is needed for it.
+    fn cached(&self, key: &SeriesKey, plan: &ReadPlan) -> Option<Read> {
+        let now = self.machine.clock().now();
+        let live = self.forecasts.demand_history().minutes(key, now);
+        let values = (self.history).cached_samples(&plan.values(&live.values, now))?;
+        Some(Read {
+            values: Ok(values),
+            live,
+            now,
+            slot: None,
+        })
+    }
+
+    /// The history, queried where it is missing as soon as a slot for that is free.
+    async fn query(&self, reader: &H, key: &SeriesKey, plan: &mut ReadPlan) -> Read {
+        let clock = self.machine.clock();
+        let slots = self.queries.get_or_insert_with(plan.servers.clone(), || {
+            FairSlots::new(CONCURRENT_QUERIES, clock.clone())
+        });
+        let slot = slots.acquire(&plan.namespace).await;
+        let now = clock.now();
+        let live = self.forecasts.demand_history().minutes(key, now);
+        let began = clock.monotonic();
+        let values = slot.run(self.read(reader, plan, &live.values, now)).await;
+        if values.is_ok()
+            && let Some(minutes) = plan.begin_minutes(now)
+        {
+            // The forecast does not wait longer for raw values than for the values.
+            let limit = clock.monotonic().since(began).max(PROMPT);
+            let query = timeout(limit, self.history.query(reader, &minutes));
+            match slot.run(query).await {
+                Ok(Ok(_)) => plan.end_minutes(),
+                Ok(Err(error)) => {
+                    tracing::debug!(error = %chain(&error), "could not read raw values");
+                }
+                // Not an error: the plan knows that the query may not return, and the values are used without raw
+                // ones.
+                Err(_timed_out) => {}
+            }
+        }
+        Read {
+            values,
+            live,
+            now,
+            slot: Some(slot),
+        }
+    }
+
+    /// Reads the values, and again if the tenant changed meanwhile: only a part of the history was asked for, and a new
+    /// tenant needs all of it. A further change is seen next time.
+    async fn read(
+        &self,
+        reader: &H,
+        plan: &mut ReadPlan,
+        live: &[Sample],
+        now: Timestamp,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        plan.keep_versions(plan.query.versions(reader));
+        let values = self.read_once(reader, plan, live, now).await;
+        if plan.keep_versions(plan.query.versions(reader)) {
+            return self.read_once(reader, plan, live, now).await;
+        }
+        values
+    }
+
+    async fn read_once(
+        &self,
+        reader: &H,
+        plan: &mut ReadPlan,
+        live: &[Sample],
+        now: Timestamp,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        let mut context = plan.values(live, now);
+        let values = self.history.read(reader, &mut context).await;
+        plan.live_match = context.live_match;
+        values
+    }
+
+    /// Forecasts, or passes on why the history could not be read. Drops the samples that are learned before another
+    /// series gets the slot, which is held until the computation has ended, also if the refresh is dropped before.
+    async fn forecast(
         &self,
         refresher: Box<Refresher>,
         samples: Result<SeriesSamples, HistoryError>,
         slot: Slot,
         now: Timestamp,
     ) -> RefreshResult {
-        let result = refresher.finish(samples, &self.machine, slot, now).await;
-        if let Some(refresher) = &result.refresher {
-            refresher.drop_learned(&self.history, now);
+        let slot = Arc::new(slot);
+        let result = match samples {
+            Ok(samples) => {
+                let held = Arc::clone(&slot);
+                // A forecast is pure computation and would block the other tasks: fitting two weeks takes longer than
+                // an async task may block. A panic ends this task only.
+                let work = self.machine.run_blocking(move || {
+                    let _held = held;
+                    refresher.forecast(samples, now)
+                });
+                slot.run(work)
+                    .await
+                    .unwrap_or_else(|_| RefreshResult::panicked())
+            }
+            Err(error) => RefreshResult {
+                refresher: Some(refresher),
+                outcome: Err(RefreshError::Unread(error)),
+                rejected: Vec::new(),
+            },
+        };
+        // A forecaster that learns has most samples in its own form.
+        if let Some(Refresher { plan, fit }) = result.refresher.as_deref()
+            && let Some(since) = fit.learned.since(now)
+        {
+            for query in plan.queries() {
+                self.history.drop_before(query, since);
+            }
         }
         result
     }

@@ -76,7 +76,7 @@ async fn two_weeks_of_a_series_take_260_kib_once_they_are_learned() {
         assert!(
             learned
                 .iter()
-                .all(|(refresher, _)| refresher.queries().count() == 2)
+                .all(|(refresher, _)| refresher.plan.queries().count() == 2)
         );
         let most = learned.iter().map(|(_, bytes)| *bytes).max().unwrap();
         assert!(most <= 260 * 1024, "{name}: {most} bytes");
