@@ -117,9 +117,8 @@ impl SeriesRefresh {
 
     /// Takes over what the forecaster before an edit has measured, until its own has measured it. Without this, the
     /// series would have no trade-offs for a while, and the price of its namespace would change twice.
-    pub fn take_trade_offs(&mut self, before: &mut Self) {
-        let trade_offs = before.trade_offs.take();
-        self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
+    pub fn take_trade_offs(&mut self, before: Self) {
+        self.trade_offs = (before.trade_offs).filter(|_| is_priced(&self.request.algorithm));
     }
 
     /// Sets the price for the refreshes to come.
