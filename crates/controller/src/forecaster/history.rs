@@ -140,6 +140,7 @@ impl RangeQuery {
     }
 
     /// The namespace of the object that it is asked for.
+    #[must_use]
     pub fn namespace(&self) -> Arc<str> {
         match self.parts.first() {
             Some(part) => Arc::clone(&part.query.namespace),
@@ -394,8 +395,8 @@ impl HistoryCache {
         for part in &context.query.parts {
             let (key, part_context) = (context.query.cache_key(part), &part_context);
             fetches.push(async move {
-                let fetched = self.fetch(reader, key, part_context).await;
-                fetched.map_err(|error| sum::name_member(part, error))
+                let found = self.fetch(reader, key, part_context).await;
+                found.map_err(|error| sum::name_member(part, error))
             });
         }
         // In the order of the members, so that the error of the same one is reported each time. All are awaited, also

@@ -52,7 +52,7 @@ use self::{
     forecasts::Forecasts,
     history::query_text,
     memory::{Claim, MemoryBudget},
-    publish::{Publisher, Queue},
+    publish::Publisher,
     refresh::SeriesRefresh,
     refresher::{RefreshError, RefreshResult, unread_reason},
     request::{RefreshRequest, RequestInputs},
@@ -137,7 +137,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         let workers = Workers::new(source, setup.machine.clone(), Arc::clone(&forecasts));
         let leadership = Leadership::default();
         Self {
-            publisher: publisher(&cluster, &forecasts, &leadership, &setup),
+            publisher: Publisher::new(&cluster, &forecasts, &leadership, &setup),
             cluster,
             workers: Arc::new(workers),
             clocks: setup.machine.clock().reading(),
@@ -157,7 +157,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     #[must_use]
     pub fn led_by(self, leadership: Leadership) -> Self {
         Self {
-            publisher: publisher(&self.cluster, &self.forecasts, &leadership, &self.setup),
+            publisher: Publisher::new(&self.cluster, &self.forecasts, &leadership, &self.setup),
             leadership,
             ..self
         }
@@ -437,14 +437,4 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             }
         }
     }
-}
-
-fn publisher<C: Cluster>(
-    cluster: &Arc<C>,
-    forecasts: &Arc<Forecasts>,
-    leadership: &Leadership,
-    setup: &ForecasterSetup,
-) -> Publisher<C> {
-    let (cluster, forecasts) = (Arc::clone(cluster), Arc::clone(forecasts));
-    Publisher::new(Queue::new(cluster, forecasts, leadership.clone(), setup))
 }

@@ -35,6 +35,10 @@ pub struct ReadPlan {
     pub live_match: LiveMatch,
     /// True if the history is another tenant's than the one that was learned.
     pub is_other_tenant: bool,
+    /// The time of the reads.
+    pub now: Timestamp,
+    /// The live minutes at that time, until the samples are made with them.
+    live: LiveMinutes,
     idle: BTreeSet<Arc<str>>,
     raw: RawValues,
     /// The versions of the readers of the queries, when they were last read.
@@ -89,17 +93,24 @@ impl ReadPlan {
             query,
             live_match: LiveMatch::default(),
             is_other_tenant: false,
+            now: Timestamp::MIN,
+            live: LiveMinutes::default(),
             idle: BTreeSet::new(),
             versions: Vec::new(),
             learned: Learned::nothing(&request.algorithm),
         })
     }
 
-    /// Begins the reads of the next refresh: sets the members in which nothing runs, and what is learned.
-    pub fn begin(&mut self, idle: &BTreeSet<Arc<str>>, learned: Learned) {
+    /// Sets the members in which nothing runs, and what is learned, for the next refresh.
+    pub fn prepare(&mut self, idle: &BTreeSet<Arc<str>>, learned: Learned) {
         self.idle.clone_from(idle);
         self.learned = learned;
         self.is_other_tenant = false;
+    }
+
+    /// Sets the time of the reads, and the live minutes that continue the values.
+    pub fn begin(&mut self, now: Timestamp, live: LiveMinutes) {
+        (self.now, self.live) = (now, live);
     }
 
     /// The query of the values, and that of minutes if the values are means over a longer time.
@@ -107,36 +118,37 @@ impl ReadPlan {
         [&self.query].into_iter().chain(self.raw.query())
     }
 
-    /// The read of the values, continued by these live minutes.
-    pub fn values<'a>(&'a self, live: &'a [Sample], now: Timestamp) -> ReadContext<'a> {
+    /// The read of the values.
+    pub fn values(&self) -> ReadContext<'_> {
         ReadContext {
             query: &self.query,
             live_match: self.live_match,
-            now,
-            since: self.learned.since(now),
-            live,
+            now: self.now,
+            since: self.learned.since(self.now),
+            live: &self.live.values,
             idle: &self.idle,
         }
     }
 
     /// The read of minutes, if the values are not those.
-    pub fn minutes(&self, now: Timestamp) -> Option<ReadContext<'_>> {
+    pub fn minutes(&self) -> Option<ReadContext<'_>> {
         Some(ReadContext {
             query: self.raw.query()?,
             live_match: LiveMatch::default(),
-            ..self.values(&[], now)
+            live: &[],
+            ..self.values()
         })
     }
 
     /// The read of minutes, if they are to be queried now. It is recorded as one that may never return, until
     /// [`end_minutes`](Self::end_minutes).
-    pub fn begin_minutes(&mut self, now: Timestamp) -> Option<ReadContext<'_>> {
-        if !self.raw.is_due(now) {
+    pub fn begin_minutes(&mut self) -> Option<ReadContext<'_>> {
+        if !self.raw.is_due(self.now) {
             return None;
         }
         self.raw.returned = Some(false);
-        self.raw.query_at = now.saturating_add(RETRY).unwrap_or(Timestamp::MAX);
-        self.minutes(now)
+        self.raw.query_at = self.now.saturating_add(RETRY).unwrap_or(Timestamp::MAX);
+        self.minutes()
     }
 
     /// Records that the query of minutes has returned without an error.
@@ -160,8 +172,8 @@ impl ReadPlan {
     }
 
     /// True if a forecaster is to learn a whole history.
-    pub fn is_learning(&self, now: Timestamp) -> bool {
-        self.learned.is_incremental && !self.learned.continues_at(now)
+    pub fn is_learning(&self) -> bool {
+        self.learned.is_incremental && !self.learned.continues_at(self.now)
     }
 
     /// True if a forecaster that began without raw values could start again with them.
@@ -170,21 +182,14 @@ impl ReadPlan {
     }
 
     /// The samples to forecast from: the values, with the raw ones among the queried and the live minutes.
-    pub fn samples(
-        &mut self,
-        values: &[Sample],
-        queried: &[Sample],
-        live: &LiveMinutes,
-        now: Timestamp,
-    ) -> SeriesSamples {
-        let live_raw: &[Sample] = if self.live_match.matches() {
-            &live.raw
-        } else {
-            &[]
-        };
-        let mut samples = self.raw.samples(values, queried, live_raw, now);
+    pub fn samples(&mut self, values: &[Sample], queried: &[Sample]) -> SeriesSamples {
+        let mut live = std::mem::take(&mut self.live);
+        if !self.live_match.matches() {
+            live.raw.clear();
+        }
+        let mut samples = self.raw.samples(values, queried, &live.raw, self.now);
         samples.leave_out(&live.surplus);
-        samples.since = self.learned.since(now);
+        samples.since = self.learned.since(self.now);
         samples.refused = (self.live_match.mismatch(live.per_replica))
             .map(|found| mismatched(found, &self.query));
         samples

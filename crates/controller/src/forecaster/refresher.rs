@@ -7,12 +7,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use foretide_domain::{forecast::Refused, proposal::Reason};
 use foretide_models::{Forecast, Forecaster};
-use jiff::Timestamp;
 
 use super::fit::Fit;
 use super::history::HistoryCache;
 use super::ingest::Rejection;
-use super::minutes::SeriesSamples;
 use super::read_plan::ReadPlan;
 use super::request::RefreshRequest;
 use foretide_api::ports::HistoryError;
@@ -68,18 +66,7 @@ impl Refresher {
         if let Some(price) = price {
             self.fit.forecaster.set_price(price);
         }
-        self.plan.begin(idle, self.fit.learned);
-    }
-
-    /// Forecasts from samples; they are not read again.
-    pub fn forecast(mut self: Box<Self>, samples: SeriesSamples, now: Timestamp) -> RefreshResult {
-        let mut rejected = Vec::new();
-        let outcome = self.fit.forecast(samples, now, &mut rejected);
-        RefreshResult {
-            refresher: Some(self),
-            outcome: outcome.map_err(RefreshError::Refused),
-            rejected,
-        }
+        self.plan.prepare(idle, self.fit.learned);
     }
 
     /// Bytes that the forecaster and the history of its series take.
@@ -92,13 +79,11 @@ impl Refresher {
 // === impl RefreshResult ===
 
 impl RefreshResult {
-    /// The result of a refresh whose forecaster panicked.
-    pub fn panicked() -> Self {
-        let message = "the forecaster panicked; the series was reset";
-        let refused = Refused::new(Reason::NumericalFailure, message);
+    /// The result of a refresh that could not forecast.
+    pub fn failed(refresher: Option<Box<Refresher>>, error: RefreshError) -> Self {
         Self {
-            refresher: None,
-            outcome: Err(RefreshError::Refused(refused)),
+            refresher,
+            outcome: Err(error),
             rejected: Vec::new(),
         }
     }

@@ -4,13 +4,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use foretide_domain::{forecast::Refused, proposal::Reason};
 use foretide_models::Sample;
-use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::{
     HistorySource,
-    demand_history::LiveMinutes,
     forecasts::Forecasts,
     history::{HistoryCache, Servers},
     minutes::SeriesSamples,
@@ -50,16 +49,6 @@ pub struct Workers<H, Q> {
     learning: FairSlots,
 }
 
-/// The history of one series as it was read.
-struct Read {
-    values: Result<Vec<Sample>, HistoryError>,
-    live: LiveMinutes,
-    /// The time of the read, after the wait for a slot.
-    now: Timestamp,
-    /// The slot of the queries, which is held until the forecast is computed.
-    slot: Option<Slot>,
-}
-
 // === impl Workers ===
 
 impl<H, Q> Workers<H, Q> {
@@ -90,7 +79,7 @@ impl<H, Q> Workers<H, Q> {
 }
 
 impl<H: HistoryReader, Q> Workers<H, Q> {
-    /// Refreshes one series as soon as a slot is free.
+    /// Refreshes one series as soon as a slot is free. That of its queries is held until its forecast is computed.
     pub async fn refresh(
         &self,
         key: &SeriesKey,
@@ -98,125 +87,99 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
     ) -> Option<RefreshResult> {
         let reader = &self.source.as_ref()?.reader;
         let Refresher { plan, fit } = &mut *refresher;
-        let computation = self.computations.acquire(&plan.namespace).await;
-        let (read, computation) = if let Some(read) = self.cached(key, plan) {
-            (read, computation)
-        } else {
-            // A series that waits for a query must not hold a slot for computations.
-            drop(computation);
-            let read = self.query(reader, key, plan).await;
-            if plan.is_other_tenant {
-                fit.start_over(None);
+        let mut slot = self.computations.acquire(&plan.namespace).await;
+        self.begin(key, plan);
+        let (values, _query_slot) = match self.history.cached_samples(&plan.values()) {
+            Some(values) => (Ok(values), None),
+            None => {
+                // A series that waits for a query must not hold a slot for computations.
+                drop(slot);
+                let query_slot = self.query_slots(plan).acquire(&plan.namespace).await;
+                self.begin(key, plan);
+                let values = self.query(reader, plan, &query_slot).await;
+                slot = if plan.is_learning() {
+                    self.learning.acquire(&plan.namespace).await
+                } else {
+                    self.computations.acquire(&plan.namespace).await
+                };
+                (values, Some(query_slot))
             }
-            let slots = if plan.is_learning(read.now) {
-                &self.learning
-            } else {
-                &self.computations
-            };
-            (read, slots.acquire(&plan.namespace).await)
         };
-        // Histories that wait for their computation with a slot of their servers do not pile up in memory.
-        let Read {
-            values,
-            live,
-            now,
-            slot: _held,
-        } = read;
         let samples = values.map(|values| {
-            let queried = plan.minutes(now).map(|read| self.history.queried(&read));
-            plan.samples(&values, &queried.unwrap_or_default(), &live, now)
+            let queried = plan.minutes().map(|read| self.history.queried(&read));
+            plan.samples(&values, &queried.unwrap_or_default())
         });
-        Some(self.forecast(refresher, samples, computation, now).await)
+        if plan.is_other_tenant {
+            fit.start_over(None);
+        }
+        Some(self.forecast(refresher, samples, slot).await)
     }
 
-    /// The history, if no query is needed for it.
-    fn cached(&self, key: &SeriesKey, plan: &ReadPlan) -> Option<Read> {
+    /// Begins the reads of a series now.
+    fn begin(&self, key: &SeriesKey, plan: &mut ReadPlan) {
         let now = self.machine.clock().now();
-        let live = self.forecasts.demand_history().minutes(key, now);
-        let values = (self.history).cached_samples(&plan.values(&live.values, now))?;
-        Some(Read {
-            values: Ok(values),
-            live,
-            now,
-            slot: None,
+        plan.begin(now, self.forecasts.demand_history().minutes(key, now));
+    }
+
+    /// The slots for the queries of the servers of a series.
+    fn query_slots(&self, plan: &ReadPlan) -> Arc<FairSlots> {
+        self.queries.get_or_insert_with(plan.servers.clone(), || {
+            FairSlots::new(CONCURRENT_QUERIES, self.machine.clock().clone())
         })
     }
 
-    /// The history, queried where it is missing as soon as a slot for that is free.
-    async fn query(&self, reader: &H, key: &SeriesKey, plan: &mut ReadPlan) -> Read {
+    /// Queries what is missing of the values and of the raw values, and returns the values.
+    async fn query(
+        &self,
+        reader: &H,
+        plan: &mut ReadPlan,
+        slot: &Slot,
+    ) -> Result<Vec<Sample>, HistoryError> {
         let clock = self.machine.clock();
-        let slots = self.queries.get_or_insert_with(plan.servers.clone(), || {
-            FairSlots::new(CONCURRENT_QUERIES, clock.clone())
-        });
-        let slot = slots.acquire(&plan.namespace).await;
-        let now = clock.now();
-        let live = self.forecasts.demand_history().minutes(key, now);
         let began = clock.monotonic();
-        let values = slot.run(self.read(reader, plan, &live.values, now)).await;
-        if values.is_ok()
-            && let Some(minutes) = plan.begin_minutes(now)
-        {
+        let values = slot.run(self.read(reader, plan)).await?;
+        if let Some(minutes) = plan.begin_minutes() {
             // The forecast does not wait longer for raw values than for the values.
             let limit = clock.monotonic().since(began).max(PROMPT);
             let query = timeout(limit, self.history.query(reader, &minutes));
-            match slot.run(query).await {
+            let queried = slot.run(query).await;
+            match queried {
                 Ok(Ok(_)) => plan.end_minutes(),
                 Ok(Err(error)) => {
                     tracing::debug!(error = %chain(&error), "could not read raw values");
                 }
-                // Not an error: the plan knows that the query may not return, and the values are used without raw
-                // ones.
+                // Not an error: the plan knows that the query may not return, and does without raw values.
                 Err(_timed_out) => {}
             }
         }
-        Read {
-            values,
-            live,
-            now,
-            slot: Some(slot),
-        }
+        Ok(values)
     }
 
-    /// Reads the values, and again if the tenant changed meanwhile: only a part of the history was asked for, and a new
-    /// tenant needs all of it. A further change is seen next time.
-    async fn read(
-        &self,
-        reader: &H,
-        plan: &mut ReadPlan,
-        live: &[Sample],
-        now: Timestamp,
-    ) -> Result<Vec<Sample>, HistoryError> {
+    async fn read(&self, reader: &H, plan: &mut ReadPlan) -> Result<Vec<Sample>, HistoryError> {
+        let mut is_repeated = false;
         plan.keep_versions(plan.query.versions(reader));
-        let values = self.read_once(reader, plan, live, now).await;
-        if plan.keep_versions(plan.query.versions(reader)) {
-            return self.read_once(reader, plan, live, now).await;
+        loop {
+            let mut context = plan.values();
+            let values = self.history.read(reader, &mut context).await;
+            plan.live_match = context.live_match;
+            // The tenant changed during the read: only a part of the history was asked for, and a new tenant needs all
+            // of it. A further change is seen next time.
+            if is_repeated || !plan.keep_versions(plan.query.versions(reader)) {
+                return values;
+            }
+            is_repeated = true;
         }
-        values
-    }
-
-    async fn read_once(
-        &self,
-        reader: &H,
-        plan: &mut ReadPlan,
-        live: &[Sample],
-        now: Timestamp,
-    ) -> Result<Vec<Sample>, HistoryError> {
-        let mut context = plan.values(live, now);
-        let values = self.history.read(reader, &mut context).await;
-        plan.live_match = context.live_match;
-        values
     }
 
     /// Forecasts, or passes on why the history could not be read. Drops the samples that are learned before another
     /// series gets the slot, which is held until the computation has ended, also if the refresh is dropped before.
     async fn forecast(
         &self,
-        refresher: Box<Refresher>,
+        mut refresher: Box<Refresher>,
         samples: Result<SeriesSamples, HistoryError>,
         slot: Slot,
-        now: Timestamp,
     ) -> RefreshResult {
-        let slot = Arc::new(slot);
+        let (slot, now) = (Arc::new(slot), refresher.plan.now);
         let result = match samples {
             Ok(samples) => {
                 let held = Arc::clone(&slot);
@@ -224,17 +187,21 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
                 // an async task may block. A panic ends this task only.
                 let work = self.machine.run_blocking(move || {
                     let _held = held;
-                    refresher.forecast(samples, now)
+                    let mut rejected = Vec::new();
+                    let outcome = refresher.fit.forecast(samples, now, &mut rejected);
+                    RefreshResult {
+                        refresher: Some(refresher),
+                        outcome: outcome.map_err(RefreshError::Refused),
+                        rejected,
+                    }
                 });
-                slot.run(work)
-                    .await
-                    .unwrap_or_else(|_| RefreshResult::panicked())
+                slot.run(work).await.unwrap_or_else(|_| {
+                    let message = "the forecaster panicked; the series was reset";
+                    let refused = Refused::new(Reason::NumericalFailure, message);
+                    RefreshResult::failed(None, RefreshError::Refused(refused))
+                })
             }
-            Err(error) => RefreshResult {
-                refresher: Some(refresher),
-                outcome: Err(RefreshError::Unread(error)),
-                rejected: Vec::new(),
-            },
+            Err(error) => RefreshResult::failed(Some(refresher), RefreshError::Unread(error)),
         };
         // A forecaster that learns has most samples in its own form.
         if let Some(Refresher { plan, fit }) = result.refresher.as_deref()

@@ -118,7 +118,7 @@ async fn read<R: HistoryReader>(
 ) -> Result<Vec<Sample>, HistoryError> {
     let mut live_match = LiveMatch::default();
     let context = knowing(now, &[]);
-    read_with(&cache, reader, request, &mut live_match, &context).await
+    read_with(cache, reader, request, &mut live_match, &context).await
 }
 
 static NO_MEMBERS: BTreeSet<Arc<str>> = BTreeSet::new();

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use foretide_crds::TimeSeriesPrediction;
+use foretide_crds::{TimeSeriesPrediction, TimeSeriesPredictionStatus};
 use futures::FutureExt;
 use kube::ResourceExt;
 use tokio::sync::Notify;
@@ -78,17 +78,17 @@ enum Pending {
 
 impl<C: Cluster> Queue<C> {
     pub fn new(
-        cluster: Arc<C>,
-        forecasts: Arc<Forecasts>,
-        leadership: Leadership,
+        cluster: &Arc<C>,
+        forecasts: &Arc<Forecasts>,
+        leadership: &Leadership,
         setup: &ForecasterSetup,
     ) -> Self {
         Self {
-            cluster,
-            forecasts,
+            cluster: Arc::clone(cluster),
+            forecasts: Arc::clone(forecasts),
             clock: setup.machine.clock().clone(),
             telemetry: Arc::clone(&setup.telemetry),
-            leadership,
+            leadership: leadership.clone(),
             slots: FairSlots::new(CONCURRENT_WRITES, setup.machine.clock().clone()),
             pending: Mutex::default(),
             idle: Notify::new(),
@@ -174,8 +174,7 @@ impl<C: Cluster> Queue<C> {
             PredictionWrite::MarkNotManaged(tsp) => {
                 let uid = tsp.uid().unwrap_or_default();
                 let status = not_managed(tsp.status.as_ref(), now);
-                let written = cluster.write_prediction_status(namespace, name, &uid, &status);
-                self.counted(written.await)
+                self.send_status(key, &uid, &status).await
             }
         }
     }
@@ -183,22 +182,30 @@ impl<C: Cluster> Queue<C> {
     /// Writes the spec if it differs from the desired one, and the status if it is due.
     async fn send_publication(
         &self,
-        WriteKey { namespace, name }: &WriteKey,
+        key: &WriteKey,
         publication: &Publication<'_>,
     ) -> Result<(), ClusterError> {
         // Before the status, which is written only to an object with this UID.
-        let uid = if let Some(live) = publication.live.filter(|_| publication.has_spec()) {
-            live.uid().unwrap_or_default()
-        } else {
-            let manifest = publication.manifest();
-            self.counted(self.cluster.apply_prediction(&manifest).await)?
+        let uid = match publication.live {
+            Some(live) if publication.has_spec() => live.uid().unwrap_or_default(),
+            _ => {
+                let manifest = publication.manifest();
+                self.counted(self.cluster.apply_prediction(&manifest).await)?
+            }
         };
-        let Some(status) = publication.status(&self.forecasts) else {
-            return Ok(());
-        };
-        let written = self
-            .cluster
-            .write_prediction_status(namespace, name, &uid, &status);
+        match publication.status(&self.forecasts) {
+            Some(status) => self.send_status(key, &uid, &status).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn send_status(
+        &self,
+        WriteKey { namespace, name }: &WriteKey,
+        uid: &str,
+        status: &TimeSeriesPredictionStatus,
+    ) -> Result<(), ClusterError> {
+        let written = (self.cluster).write_prediction_status(namespace, name, uid, status);
         self.counted(written.await)
     }
 
