@@ -42,7 +42,7 @@ const CONCURRENT_PARTS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeQuery {
     grid: SampleGrid,
-    parts: Vec<QueryPart>,
+    pub parts: Vec<QueryPart>,
 }
 
 /// The servers that a range query is sent to, by name; absent for that of the hub.
@@ -111,7 +111,6 @@ impl RangeQuery {
     }
 
     /// The same range of other queries.
-    #[must_use]
     pub fn with_parts(&self, parts: Vec<QueryPart>) -> Self {
         Self {
             parts,
@@ -120,19 +119,11 @@ impl RangeQuery {
     }
 
     /// The distance between two samples.
-    #[must_use]
     pub fn step(&self) -> SignedDuration {
         SignedDuration::from_secs(self.grid.step)
     }
 
-    /// The text of the query.
-    #[must_use]
-    pub fn text(&self) -> String {
-        query_text(&self.parts)
-    }
-
     /// The servers that its parts are sent to, by name; absent for that of the hub.
-    #[must_use]
     pub fn servers(&self) -> Servers {
         (self.parts.iter())
             .map(|part| part.query.endpoint.clone())
@@ -140,7 +131,6 @@ impl RangeQuery {
     }
 
     /// The namespace of the object that it is asked for.
-    #[must_use]
     pub fn namespace(&self) -> Arc<str> {
         match self.parts.first() {
             Some(part) => Arc::clone(&part.query.namespace),
@@ -201,7 +191,6 @@ impl RangeQuery {
 }
 
 /// The text of a query; with several parts, each behind the name of its member.
-#[must_use]
 pub fn query_text(parts: &[QueryPart]) -> String {
     let parts = parts.iter().map(|part| match &part.member {
         Some(member) => format!("{member}: {}", part.query.text),
@@ -318,7 +307,6 @@ pub struct HistoryCache {
 impl HistoryCache {
     /// The samples up to the time of the read (rounded down to the step), oldest first and at distinct times, if no
     /// query is needed for them. Never waits.
-    #[must_use]
     pub fn cached_samples(&self, context: &ReadContext<'_>) -> Option<Vec<Sample>> {
         self.with_samples(context, |cached| match cached.missing(context) {
             Some(_) => None,
@@ -371,7 +359,6 @@ impl HistoryCache {
     }
 
     /// The cached samples of the span, without live minutes, oldest first. Never waits.
-    #[must_use]
     pub fn queried(&self, context: &ReadContext<'_>) -> Vec<Sample> {
         self.with_samples(context, |cached| cached.queried(context))
     }
@@ -469,7 +456,6 @@ impl HistoryCache {
     }
 
     /// Bytes that the samples of a query take.
-    #[must_use]
     pub fn bytes(&self, query: &RangeQuery) -> usize {
         (query.cache_keys())
             .map(|key| self.entry(key).cached().samples.bytes())
@@ -482,15 +468,9 @@ impl HistoryCache {
     }
 
     /// Number of queries that are cached.
-    #[must_use]
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.locked().len()
-    }
-
-    /// True if no query is cached.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.locked().is_empty()
     }
 
     fn entry(&self, key: CacheKey) -> Arc<CachedQuery> {

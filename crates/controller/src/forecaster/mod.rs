@@ -20,7 +20,7 @@ mod budget;
 pub mod demand_history;
 mod fit;
 pub mod forecasts;
-pub mod history;
+mod history;
 mod ingest;
 mod memory;
 mod minutes;
@@ -277,8 +277,10 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     /// Decides which series go without a forecast, because the memory limit does not hold those of all.
     fn update_memory(&mut self, all: &[(&ForecastSource, SourceSeries<'_>)], now: Monotonic) {
         let claims = all.iter().map(|(source, series)| Claim {
-            bytes: (self.series.refresh(&series.key)).and_then(SeriesRefresh::bytes),
-            ..source.claim(&series.key)
+            namespace: source.namespace(),
+            created: source.autoscaler.created(),
+            key: &series.key,
+            bytes: (self.series.refresh(&series.key)).and_then(|refresh| refresh.bytes),
         });
         self.memory.update(&claims.collect::<Vec<_>>(), now);
         let left_out = self.memory.left_out();
@@ -334,14 +336,16 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     fn update_prices(&mut self, now: Monotonic) {
         let mut namespaces = BTreeMap::<_, Measured<'_>>::new();
         for (key, refresh) in self.series.refreshes() {
-            if let Some(trade_offs) = refresh.trade_offs() {
-                let measured = namespaces.entry(refresh.namespace()).or_default();
-                measured.insert(key, trade_offs);
+            if let Some(trade_offs) = &refresh.trade_offs {
+                (namespaces
+                    .entry(Arc::clone(&refresh.namespace))
+                    .or_default())
+                .insert(key, trade_offs);
             }
         }
         self.budgets.update(&namespaces, now);
         for (_, refresh) in self.series.refreshes_mut() {
-            refresh.set_price(self.budgets.price(&refresh.namespace()));
+            refresh.price = self.budgets.price(&refresh.namespace);
         }
         self.setup.telemetry.set_budgets(self.budgets.gauges());
     }

@@ -37,7 +37,6 @@ use super::{
 };
 use foretide_api::ports::Cluster;
 use foretide_api::{
-    autoscaler::Autoscaler,
     ownership::{if_absent, is_part_of},
     status::{condition, forecast_status, with_transition_times},
 };

@@ -10,7 +10,9 @@ use foretide_models::{Algorithm, Forecaster, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use super::demand_history::LiveMinutes;
-use super::history::{Comparison, LiveMatch, QueryPart, RangeQuery, ReadContext, Servers};
+use super::history::{
+    Comparison, LiveMatch, QueryPart, RangeQuery, ReadContext, Servers, query_text,
+};
 use super::minutes::{MINUTE, SeriesSamples, minutes_are_usable};
 use super::request::RefreshRequest;
 use super::unit_change::UnitChange;
@@ -203,7 +205,7 @@ fn mismatched(found: Comparison, query: &RangeQuery) -> Refused {
         "the history has {queried:.3} where the pods of the selector have {live:.3}: it counts other pods, another cluster \
          or another unit, or lacks a part; write a query that matches into the annotation {QUERY_ANNOTATION}<metric>; the \
          query is {}",
-        query.text()
+        query_text(&query.parts)
     );
     Refused::new(Reason::HistoryMismatch, message)
 }

@@ -27,18 +27,18 @@ const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(15);
 pub struct SeriesRefresh {
     request: RefreshRequest,
     /// The namespace of the object that it forecasts for.
-    namespace: Arc<str>,
+    pub namespace: Arc<str>,
     /// The queries of its refresher.
     queries: Vec<RangeQuery>,
     due_at: Monotonic,
     failures: u32,
     refresh_period: SignedDuration,
-    /// The price in its namespace.
-    price: Option<f64>,
-    /// The trade-offs that its forecaster measured up to the last refresh.
-    trade_offs: Option<TradeOffs>,
+    /// The price in its namespace, for the refreshes to come.
+    pub price: Option<f64>,
+    /// Cost and saving that each quantile would have had up to the last refresh, if the series shares a budget.
+    pub trade_offs: Option<TradeOffs>,
     /// The memory that its forecaster and its history took after the last refresh that read it.
-    bytes: Option<usize>,
+    pub bytes: Option<usize>,
     state: RefreshState,
 }
 
@@ -105,25 +105,10 @@ impl SeriesRefresh {
         self.request.lead_time
     }
 
-    /// The namespace of the object that it forecasts for.
-    pub fn namespace(&self) -> Arc<str> {
-        Arc::clone(&self.namespace)
-    }
-
-    /// Cost and saving that each quantile would have had, if the series shares a budget.
-    pub fn trade_offs(&self) -> Option<&TradeOffs> {
-        self.trade_offs.as_ref()
-    }
-
     /// Takes over what the forecaster before an edit has measured, until its own has measured it. Without this, the
     /// series would have no trade-offs for a while, and the price of its namespace would change twice.
     pub fn take_trade_offs(&mut self, before: Self) {
         self.trade_offs = (before.trade_offs).filter(|_| is_priced(&self.request.algorithm));
-    }
-
-    /// Sets the price for the refreshes to come.
-    pub fn set_price(&mut self, price: Option<f64>) {
-        self.price = price;
     }
 
     /// True if `other` reads the same history.
@@ -168,11 +153,6 @@ impl SeriesRefresh {
     /// True if this task runs its refresh.
     pub fn is_running_as(&self, task: Id) -> bool {
         matches!(&self.state, RefreshState::Running(running) if running.0.id() == task)
-    }
-
-    /// The bytes that the series takes, once they are measured.
-    pub fn bytes(&self) -> Option<usize> {
-        self.bytes
     }
 
     /// Ends a refresh: its refresher is back, and what the series takes is measured anew if it was read.

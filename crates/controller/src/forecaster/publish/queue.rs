@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use foretide_crds::{TimeSeriesPrediction, TimeSeriesPredictionStatus};
+use foretide_crds::TimeSeriesPrediction;
 use futures::FutureExt;
 use kube::ResourceExt;
 use tokio::sync::Notify;
@@ -174,7 +174,8 @@ impl<C: Cluster> Queue<C> {
             PredictionWrite::MarkNotManaged(tsp) => {
                 let uid = tsp.uid().unwrap_or_default();
                 let status = not_managed(tsp.status.as_ref(), now);
-                self.send_status(key, &uid, &status).await
+                let written = cluster.write_prediction_status(namespace, name, &uid, &status);
+                self.counted(written.await)
             }
         }
     }
@@ -182,7 +183,7 @@ impl<C: Cluster> Queue<C> {
     /// Writes the spec if it differs from the desired one, and the status if it is due.
     async fn send_publication(
         &self,
-        key: &WriteKey,
+        WriteKey { namespace, name }: &WriteKey,
         publication: &Publication<'_>,
     ) -> Result<(), ClusterError> {
         // Before the status, which is written only to an object with this UID.
@@ -193,19 +194,10 @@ impl<C: Cluster> Queue<C> {
                 self.counted(self.cluster.apply_prediction(&manifest).await)?
             }
         };
-        match publication.status(&self.forecasts) {
-            Some(status) => self.send_status(key, &uid, &status).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn send_status(
-        &self,
-        WriteKey { namespace, name }: &WriteKey,
-        uid: &str,
-        status: &TimeSeriesPredictionStatus,
-    ) -> Result<(), ClusterError> {
-        let written = (self.cluster).write_prediction_status(namespace, name, uid, status);
+        let Some(status) = publication.status(&self.forecasts) else {
+            return Ok(());
+        };
+        let written = (self.cluster).write_prediction_status(namespace, name, &uid, &status);
         self.counted(written.await)
     }
 
