@@ -382,8 +382,8 @@ impl HistoryCache {
         for part in &context.query.parts {
             let (key, part_context) = (context.query.cache_key(part), &part_context);
             fetches.push(async move {
-                let found = self.fetch(reader, key, part_context).await;
-                found.map_err(|error| sum::name_member(part, error))
+                (self.fetch(reader, key, part_context).await)
+                    .map_err(|error| sum::name_member(part, error))
             });
         }
         // In the order of the members, so that the error of the same one is reported each time. All are awaited, also

@@ -53,7 +53,6 @@ use self::{
     history::query_text,
     memory::{Claim, MemoryBudget},
     publish::Publisher,
-    refresh::SeriesRefresh,
     refresher::{RefreshError, RefreshResult, unread_reason},
     request::{RefreshRequest, RequestInputs},
     series_table::SeriesTable,
@@ -214,7 +213,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     /// Waits until everything that earlier passes had published is written, or could not be.
     pub async fn delivered(&self) {
-        self.publisher.delivered().await;
+        self.publisher.queue.delivered().await;
     }
 
     /// The autoscalers with predictions. One whose spec is invalid now, or that cannot be decoded, keeps the series of
@@ -337,10 +336,8 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         let mut namespaces = BTreeMap::<_, Measured<'_>>::new();
         for (key, refresh) in self.series.refreshes() {
             if let Some(trade_offs) = &refresh.trade_offs {
-                (namespaces
-                    .entry(Arc::clone(&refresh.namespace))
-                    .or_default())
-                .insert(key, trade_offs);
+                let namespace = Arc::clone(&refresh.namespace);
+                (namespaces.entry(namespace).or_default()).insert(key, trade_offs);
             }
         }
         self.budgets.update(&namespaces, now);
@@ -353,27 +350,22 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     /// Starts every refresh that is due.
     fn start_due(&mut self, now: Monotonic) {
         for (key, refresh) in self.series.refreshes_mut() {
-            let (workers, running) = (&self.workers, &mut self.running);
             refresh.start_if_due(now, |refresher| {
-                let (workers, key) = (Arc::clone(workers), key.clone());
-                let task = async move {
+                let (workers, key) = (Arc::clone(&self.workers), key.clone());
+                self.running.spawn(async move {
                     let result = workers.refresh(&key, refresher).await;
                     (key, result)
-                };
-                running.spawn(task)
+                })
             });
         }
     }
 
     fn publish_servers(&self) {
-        let source = self.workers.source.as_ref();
+        let (telemetry, source) = (&self.setup.telemetry, self.workers.source.as_ref());
         let now = self.setup.machine.clock().now();
         let servers = source.map(|source| source.reader.servers());
-        self.setup
-            .telemetry
-            .set_servers(&servers.unwrap_or_default(), now);
-        let slow = self.workers.slow_namespaces();
-        self.setup.telemetry.set_slow_namespaces(&slow);
+        telemetry.set_servers(&servers.unwrap_or_default(), now);
+        telemetry.set_slow_namespaces(&self.workers.slow_namespaces());
     }
 
     /// Records results as they come, until there are no more or the next pass is due.
@@ -408,7 +400,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             self.setup.telemetry.rejected(rejection.as_str());
         }
         refresh.schedule_next(&result.outcome, self.setup.machine.clock().monotonic());
-        let lead_time = refresh.lead_time();
+        let lead_time = refresh.request.lead_time;
         if let Some(refresher) = result.refresher {
             let bytes = refresher.bytes(&self.workers.history);
             // What could not be read takes no memory yet.

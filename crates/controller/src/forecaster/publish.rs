@@ -49,7 +49,8 @@ const MAX_SAMPLES: usize = 1_000;
 /// Decides which predictions of one cluster are to be written.
 #[derive(Debug)]
 pub struct Publisher<C> {
-    queue: Arc<Queue<C>>,
+    /// The writes that passes have decided.
+    pub queue: Arc<Queue<C>>,
     /// The specs that are as wanted, by UID of their autoscaler.
     up_to_date: HashMap<String, UpToDate>,
 }
@@ -112,7 +113,7 @@ impl<C: Cluster> Publisher<C> {
                 continue;
             }
             let publication = Publication::new(source, live, &forecasts, now);
-            if !self.is_up_to_date(&publication) || publication.needs_status(&forecasts) {
+            if !self.is_up_to_date(&publication) || publication.due_outcomes(&forecasts).is_some() {
                 let (source, live) = (Arc::clone(source), live.cloned());
                 wanted.insert(key, PredictionWrite::Publish { source, live });
             }
@@ -124,11 +125,6 @@ impl<C: Cluster> Publisher<C> {
     /// this process no longer is.
     pub fn withdraw(&self) {
         self.queue.submit(BTreeMap::new());
-    }
-
-    /// Waits until every write that was submitted has ended.
-    pub async fn delivered(&self) {
-        self.queue.delivered().await;
     }
 
     /// True if the spec is as wanted.
@@ -266,33 +262,27 @@ impl<'a> Publication<'a> {
             .is_some_and(|stored| is_part_of(wanted, &stored))
     }
 
-    fn needs_status(&self, forecasts: &Forecasts) -> bool {
-        let (before, outcomes) = (self.stored_status(), self.outcomes(forecasts));
-        needs_write(before, &outcomes, self.source.window(), self.now)
-    }
-
     fn stored_status(&self) -> Option<&TimeSeriesPredictionStatus> {
         self.live?.status.as_ref()
     }
 
-    fn outcomes(&self, forecasts: &Forecasts) -> Vec<SeriesOutcome> {
-        (self.series.iter())
+    /// The outcomes for the status, if it is to be written.
+    fn due_outcomes(&self, forecasts: &Forecasts) -> Option<Vec<SeriesOutcome>> {
+        let outcomes: Vec<_> = (self.series.iter())
             .map(|series| SeriesOutcome {
                 identifier: self.source.identifier(&series.key),
                 outcome: forecasts.with_details(&series.key, self.now),
                 query: forecasts.query(&series.key),
             })
-            .collect()
+            .collect();
+        let window = self.source.window();
+        needs_write(self.stored_status(), &outcomes, window, self.now).then_some(outcomes)
     }
 
     /// The status that is to be written, if one is.
     fn status(&self, forecasts: &Forecasts) -> Option<TimeSeriesPredictionStatus> {
-        let (before, outcomes) = (self.stored_status(), self.outcomes(forecasts));
-        let (window, now) = (self.source.window(), self.now);
-        if !needs_write(before, &outcomes, window, now) {
-            return None;
-        }
-        Some(status(outcomes, before, window, now))
+        let (outcomes, before) = (self.due_outcomes(forecasts)?, self.stored_status());
+        Some(status(outcomes, before, self.source.window(), self.now))
     }
 }
 
@@ -315,26 +305,26 @@ impl SeriesOutcome {
     }
 
     fn into_status(self, window: SignedDuration, now: Timestamp) -> PredictionMetricStatus {
+        let (ready, reason) = self.readiness();
         let status = PredictionMetricStatus {
+            ready,
+            reason: reason.map(str::to_owned),
             resource_identifier: Some(self.identifier),
             query: self.query.as_deref().map(str::to_owned),
             ..PredictionMetricStatus::default()
         };
         match self.outcome {
             Ok((forecast, details)) => PredictionMetricStatus {
-                ready: true,
                 peak: forecast.demand(now, window).map(rounded),
                 prediction: Some(vec![PredictedSeries {
                     samples: Some(samples(&forecast, window, now)),
                     ..PredictedSeries::default()
                 }]),
-                reason: details.remark.map(|remark| remark.as_str().to_owned()),
                 message: Some(details.notes.clone()).filter(|notes| !notes.is_empty()),
                 forecast: Some(forecast_status(&details)),
                 ..status
             },
             Err(refused) => PredictionMetricStatus {
-                reason: Some(refused.reason.as_str().to_owned()),
                 message: Some(refused.message),
                 ..status
             },
@@ -385,7 +375,7 @@ fn status(
     };
     TimeSeriesPredictionStatus {
         prediction_metrics: Some(metrics),
-        conditions,
+        conditions: Some(conditions),
     }
 }
 
@@ -475,7 +465,7 @@ fn not_managed(
                    set spec.prediction of one to get a forecast";
     TimeSeriesPredictionStatus {
         prediction_metrics: None,
-        conditions: ready(before, false, "NotManaged", message, now),
+        conditions: Some(ready(before, false, "NotManaged", message, now)),
     }
 }
 
@@ -486,11 +476,11 @@ fn ready(
     reason: &str,
     message: &str,
     now: Timestamp,
-) -> Option<Vec<Condition>> {
+) -> Vec<Condition> {
     let status = if ready { "True" } else { "False" };
     let conditions = vec![condition("Ready", status, reason, message)];
     let known = before.and_then(|status| status.conditions.as_deref());
-    Some(with_transition_times(conditions, known, now))
+    with_transition_times(conditions, known, now)
 }
 
 #[cfg(test)]

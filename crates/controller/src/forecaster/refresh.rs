@@ -25,7 +25,7 @@ const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(15);
 /// The schedule of one series.
 #[derive(Debug)]
 pub struct SeriesRefresh {
-    request: RefreshRequest,
+    pub request: RefreshRequest,
     /// The namespace of the object that it forecasts for.
     pub namespace: Arc<str>,
     /// The queries of its refresher.
@@ -99,10 +99,6 @@ impl SeriesRefresh {
     pub fn update(&mut self, request: RefreshRequest) {
         self.request.lead_time = request.lead_time;
         self.request.idle = request.idle;
-    }
-
-    pub fn lead_time(&self) -> LeadTime {
-        self.request.lead_time
     }
 
     /// Takes over what the forecaster before an edit has measured, until its own has measured it. Without this, the
@@ -274,7 +270,7 @@ mod tests {
         assert!(refresh.serves(&measured));
         let lead_time = measured.lead_time;
         refresh.update(measured);
-        assert_eq!(refresh.lead_time(), lead_time);
+        assert_eq!(refresh.request.lead_time, lead_time);
         let longer = RefreshRequest {
             algorithm: Algorithm::Auto(auto::Config {
                 lead_time: MINUTE * 5,

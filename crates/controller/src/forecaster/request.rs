@@ -122,12 +122,12 @@ impl RefreshRequest {
         inputs: &RequestInputs,
     ) -> Result<(Self, Box<dyn Forecaster>), Refused> {
         let prediction = source.prediction();
-        let lead_time = validation::lead_time(&prediction, inputs.facts).map_err(invalid)?;
-        let algorithm = validation::algorithm(&prediction, inputs.facts).map_err(invalid)?;
+        let lead_time = valid(validation::lead_time(&prediction, inputs.facts))?;
+        let algorithm = valid(validation::algorithm(&prediction, inputs.facts))?;
         if inputs.facts.not_divided {
             return Err(Refused::not_divided());
         }
-        let forecaster = validation::build(algorithm.clone()).map_err(invalid)?;
+        let forecaster = valid(validation::build(algorithm.clone()))?;
         let written = inputs.written_query.as_deref();
         let demand = Demand {
             target: &source.workload.target,
@@ -156,8 +156,9 @@ impl RefreshRequest {
     }
 }
 
-fn invalid(violation: validation::Violation) -> Refused {
-    Refused::new(Reason::InvalidSpec, violation.to_string())
+/// Refuses a prediction that violates a rule.
+fn valid<T>(result: Result<T, validation::Violation>) -> Result<T, Refused> {
+    result.map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
 }
 
 #[cfg(test)]

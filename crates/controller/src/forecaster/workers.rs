@@ -89,21 +89,24 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         let Refresher { plan, fit } = &mut *refresher;
         let mut slot = self.computations.acquire(&plan.namespace).await;
         self.begin(key, plan);
-        let (values, _query_slot) = match self.history.cached_samples(&plan.values()) {
-            Some(values) => (Ok(values), None),
-            None => {
-                // A series that waits for a query must not hold a slot for computations.
-                drop(slot);
-                let query_slot = self.query_slots(plan).acquire(&plan.namespace).await;
-                self.begin(key, plan);
-                let values = self.query(reader, plan, &query_slot).await;
-                slot = if plan.is_learning() {
-                    self.learning.acquire(&plan.namespace).await
-                } else {
-                    self.computations.acquire(&plan.namespace).await
-                };
-                (values, Some(query_slot))
-            }
+        let cached = self.history.cached_samples(&plan.values());
+        let (values, _query_slot) = if let Some(values) = cached {
+            (Ok(values), None)
+        } else {
+            // A series that waits for a query must not hold a slot for computations.
+            drop(slot);
+            let slots = self.queries.get_or_insert_with(plan.servers.clone(), || {
+                FairSlots::new(CONCURRENT_QUERIES, self.machine.clock().clone())
+            });
+            let query_slot = slots.acquire(&plan.namespace).await;
+            self.begin(key, plan);
+            let values = self.query(reader, plan, &query_slot).await;
+            slot = if plan.is_learning() {
+                self.learning.acquire(&plan.namespace).await
+            } else {
+                self.computations.acquire(&plan.namespace).await
+            };
+            (values, Some(query_slot))
         };
         let samples = values.map(|values| {
             let queried = plan.minutes().map(|read| self.history.queried(&read));
@@ -119,13 +122,6 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
     fn begin(&self, key: &SeriesKey, plan: &mut ReadPlan) {
         let now = self.machine.clock().now();
         plan.begin(now, self.forecasts.demand_history().minutes(key, now));
-    }
-
-    /// The slots for the queries of the servers of a series.
-    fn query_slots(&self, plan: &ReadPlan) -> Arc<FairSlots> {
-        self.queries.get_or_insert_with(plan.servers.clone(), || {
-            FairSlots::new(CONCURRENT_QUERIES, self.machine.clock().clone())
-        })
     }
 
     /// Queries what is missing of the values and of the raw values, and returns the values.

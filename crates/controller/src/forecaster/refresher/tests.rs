@@ -4,7 +4,7 @@ use std::sync::{
 };
 
 use foretide_models::{Algorithm, ForecastError, Sample, Series, seasonal};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::*;
 use crate::forecaster::{

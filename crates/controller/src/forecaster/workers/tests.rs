@@ -1,7 +1,7 @@
 use std::f64::consts::TAU;
 
 use foretide_models::Sample;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::*;
 use crate::forecaster::request::{
