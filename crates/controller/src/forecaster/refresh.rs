@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use foretide_domain::{forecast::Refused, lead_time::LeadTime};
+use foretide_domain::forecast::Refused;
 use foretide_models::{Forecast, Forecaster, TradeOffs};
 use jiff::SignedDuration;
 use tokio::task::{AbortHandle, Id};
@@ -191,6 +191,7 @@ impl Drop for AbortOnDrop {
 mod tests {
     use std::time::Duration;
 
+    use foretide_domain::lead_time::LeadTime;
     use foretide_models::{Algorithm, auto};
     use jiff::Timestamp;
     use tokio::task::JoinSet;
