@@ -55,10 +55,8 @@ impl Fit {
         if let Some(refused) = samples.refused {
             return Err(refused);
         }
-        let (step, span) = (
-            self.forecaster.sample_interval(),
-            self.forecaster.history_length(),
-        );
+        let step = self.forecaster.sample_interval();
+        let span = self.forecaster.history_length();
         let start = now.saturating_sub(span).unwrap_or(now);
         let start = samples.since.map_or(start, |since| since.max(start));
         let (from, highest) = (aligned(start, step), &mut self.highest_accepted);
@@ -85,7 +83,19 @@ impl Fit {
         {
             self.learned.from_raw = samples.minutes_are_usable;
         }
-        forecast.map_err(|refusal| self.refused(&refusal, samples.ends_left_out))
+        forecast.map_err(|refusal| match (&refusal, self.learned.unit_change) {
+            (ForecastError::StaleHistory { .. }, _) if samples.ends_left_out => {
+                let message = "more pods run than the spec asks for, as in a rolling update: these minutes are not learned";
+                Refused::new(Reason::PodsChanging, message)
+            }
+            (ForecastError::InsufficientHistory { .. }, Some(UnitChange { at, factor })) => {
+                let message = format!(
+                    "the unit of the series changed at {at} by a factor of {factor}; earlier samples are not used: {refusal}"
+                );
+                Refused::new(Reason::SeriesChanged, message)
+            }
+            _ => Refused::from(&refusal),
+        })
     }
 
     /// Forgets what was learned, from another tenant or before a change of unit.
@@ -102,23 +112,6 @@ impl Fit {
         // A forecaster was built from the same settings before, so there is no error to handle.
         if let Ok(forecaster) = self.algorithm.clone().build() {
             self.forecaster = forecaster;
-        }
-    }
-
-    fn refused(&self, refusal: &ForecastError, ends_left_out: bool) -> Refused {
-        match (refusal, self.learned.unit_change) {
-            (ForecastError::StaleHistory { .. }, _) if ends_left_out => {
-                let message = "more pods run than the spec asks for, as in a rolling update: these minutes are not learned";
-                Refused::new(Reason::PodsChanging, message)
-            }
-            (ForecastError::InsufficientHistory { .. }, Some(change)) => {
-                let message = format!(
-                    "the unit of the series changed at {} by a factor of {}; earlier samples are not used: {refusal}",
-                    change.at, change.factor
-                );
-                Refused::new(Reason::SeriesChanged, message)
-            }
-            _ => Refused::from(refusal),
         }
     }
 }

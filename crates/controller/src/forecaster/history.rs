@@ -24,7 +24,6 @@ use foretide_models::Sample;
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::cache::Comparison;
 pub use self::cache::LiveMatch;
 use self::{cache::CachedSamples, sum::MemberSum};
 use foretide_api::ports::{HistoryError, HistoryQuery, HistoryReader};
@@ -136,13 +135,6 @@ impl RangeQuery {
             Some(part) => Arc::clone(&part.query.namespace),
             None => Arc::default(),
         }
-    }
-
-    /// The version of the reader for each part.
-    pub fn versions(&self, reader: &impl HistoryReader) -> Vec<u64> {
-        (self.parts.iter())
-            .map(|part| reader.version(&part.query))
-            .collect()
     }
 
     /// The cache entries that it reads.
@@ -475,12 +467,8 @@ impl HistoryCache {
 
     fn entry(&self, key: CacheKey) -> Arc<CachedQuery> {
         let mut entries = self.locked();
-        if let Some(entry) = entries.get(&key) {
-            return Arc::clone(entry);
-        }
-        let entry = Arc::new(CachedQuery::new(key.clone()));
-        entries.insert(key, Arc::clone(&entry));
-        entry
+        let entry = entries.entry(key.clone());
+        Arc::clone(entry.or_insert_with(|| Arc::new(CachedQuery::new(key))))
     }
 
     /// The entries. No holder of this lock can leave the map half-changed, so a poisoned lock is still usable.

@@ -66,7 +66,7 @@ pub fn resolution(queries: &impl DemandQueries, parts: &[QueryPart]) -> Resoluti
 // === impl SeriesSamples ===
 
 impl SeriesSamples {
-    /// These values, and the raw ones in their time span.
+    /// The samples of a series with these values, and those of the raw ones that are in the time span of the values.
     pub fn new(values: &[Sample], mut raw: Vec<Sample>) -> Self {
         // Live minutes do not continue a history here that they may not continue: the values end where they must.
         let span = values.first().zip(values.last());
@@ -86,8 +86,10 @@ impl SeriesSamples {
 
     /// The series of these samples in steps of `step`, with its ends aligned.
     pub fn binned(&self, step: SignedDuration, start: Timestamp, end: Timestamp) -> Series {
-        let mut raw = self.values.clone();
-        raw.retain(|sample| self.raw.contains(&sample.at));
+        let raw: Vec<Sample> = (self.values.iter())
+            .filter(|sample| self.raw.contains(&sample.at))
+            .copied()
+            .collect();
         let (start, end) = (aligned(start, step), aligned(end, step));
         Series::from_samples(&self.values, step, start, end).with_raw(&raw)
     }

@@ -10,13 +10,11 @@ use foretide_models::{Algorithm, Forecaster, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use super::demand_history::LiveMinutes;
-use super::history::{
-    Comparison, LiveMatch, QueryPart, RangeQuery, ReadContext, Servers, query_text,
-};
+use super::history::{LiveMatch, QueryPart, RangeQuery, ReadContext, Servers};
 use super::minutes::{MINUTE, SeriesSamples, minutes_are_usable};
 use super::request::RefreshRequest;
 use super::unit_change::UnitChange;
-use foretide_api::ports::{QUERY_ANNOTATION, Resolution};
+use foretide_api::ports::{HistoryQuery, Resolution};
 use foretide_base::error::chain;
 
 /// Length of the history that an incremental forecaster gets once it has learned from all of it: a day to compare with,
@@ -158,8 +156,10 @@ impl ReadPlan {
         self.raw.returned = Some(true);
     }
 
-    /// Starts over if the series may be those of another tenant; returns true if it did.
-    pub fn keep_versions(&mut self, versions: Vec<u64>) -> bool {
+    /// Starts over if the series may be those of another tenant, by the version of the reader for each query; returns
+    /// true if it did.
+    pub fn keep_versions(&mut self, version: impl Fn(&HistoryQuery) -> u64) -> bool {
+        let versions = (self.query.parts.iter().map(|part| version(&part.query))).collect();
         // The first read finds no versions, and has nothing to forget.
         let is_other = self.versions != versions && !self.versions.is_empty();
         if is_other {
@@ -185,29 +185,32 @@ impl ReadPlan {
 
     /// The samples to forecast from: the values, with the raw ones among the queried and the live minutes.
     pub fn samples(&mut self, values: &[Sample], queried: &[Sample]) -> SeriesSamples {
-        let mut live = std::mem::take(&mut self.live);
-        if !self.live_match.matches() {
-            live.raw.clear();
+        let (raw, live) = (&mut self.raw, std::mem::take(&mut self.live));
+        if let Some(has_returned) = raw.returned.take() {
+            raw.usable = minutes_are_usable(queried, values);
+            // Otherwise the wait that was set when the query began stays.
+            if raw.usable && has_returned {
+                raw.query_at = self.now;
+            }
         }
-        let mut samples = self.raw.samples(values, queried, &live.raw, self.now);
+        let raw_values = match &raw.resolution {
+            Resolution::Unknown => Vec::new(),
+            Resolution::Minute => values.to_vec(),
+            Resolution::Mean(_) => (live.raw.iter().filter(|_| self.live_match.matches()))
+                .chain(queried.iter().filter(|_| raw.usable))
+                .copied()
+                .collect(),
+        };
+        let mismatch = self.live_match.mismatch(live.per_replica);
+        let mut samples = SeriesSamples {
+            since: self.learned.since(self.now),
+            minutes_are_usable: raw.usable,
+            refused: mismatch.map(|found| found.refused(&self.query)),
+            ..SeriesSamples::new(values, raw_values)
+        };
         samples.leave_out(&live.surplus);
-        samples.since = self.learned.since(self.now);
-        samples.refused = (self.live_match.mismatch(live.per_replica))
-            .map(|found| mismatched(found, &self.query));
         samples
     }
-}
-
-/// The refusal of a forecast from a history that is another amount than what is measured.
-fn mismatched(found: Comparison, query: &RangeQuery) -> Refused {
-    let Comparison { live, queried, .. } = found;
-    let message = format!(
-        "the history has {queried:.3} where the pods of the selector have {live:.3}: it counts other pods, another cluster \
-         or another unit, or lacks a part; write a query that matches into the annotation {QUERY_ANNOTATION}<metric>; the \
-         query is {}",
-        query_text(&query.parts)
-    );
-    Refused::new(Reason::HistoryMismatch, message)
 }
 
 // === impl Learned ===
@@ -282,32 +285,5 @@ impl RawValues {
         // A clock that was set back by more than the wait must not stop the queries.
         let wait = self.query_at.duration_since(now);
         self.query().is_some() && (wait <= SignedDuration::ZERO || wait > RETRY)
-    }
-
-    /// The samples of a series with these values, of which these minutes were queried and measured live.
-    fn samples(
-        &mut self,
-        values: &[Sample],
-        queried: &[Sample],
-        live: &[Sample],
-        now: Timestamp,
-    ) -> SeriesSamples {
-        if let Some(has_returned) = self.returned.take() {
-            self.usable = minutes_are_usable(queried, values);
-            // Otherwise the wait that was set when the query began stays.
-            if self.usable && has_returned {
-                self.query_at = now;
-            }
-        }
-        let queried = if self.usable { queried } else { &[] };
-        let raw = match &self.resolution {
-            Resolution::Unknown => Vec::new(),
-            Resolution::Minute => values.to_vec(),
-            Resolution::Mean(_) => [live, queried].concat(),
-        };
-        SeriesSamples {
-            minutes_are_usable: self.usable,
-            ..SeriesSamples::new(values, raw)
-        }
     }
 }

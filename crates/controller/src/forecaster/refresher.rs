@@ -79,11 +79,22 @@ impl Refresher {
 // === impl RefreshResult ===
 
 impl RefreshResult {
-    /// The result of a refresh that could not forecast.
-    pub fn failed(refresher: Option<Box<Refresher>>, error: RefreshError) -> Self {
+    /// The result of a refresh whose history could not be read.
+    pub fn unread(refresher: Box<Refresher>, error: HistoryError) -> Self {
         Self {
-            refresher,
-            outcome: Err(error),
+            refresher: Some(refresher),
+            outcome: Err(RefreshError::Unread(error)),
+            rejected: Vec::new(),
+        }
+    }
+
+    /// The result of a refresh whose forecaster panicked.
+    pub fn panicked() -> Self {
+        let message = "the forecaster panicked; the series was reset";
+        let refused = Refused::new(Reason::NumericalFailure, message);
+        Self {
+            refresher: None,
+            outcome: Err(RefreshError::Refused(refused)),
             rejected: Vec::new(),
         }
     }

@@ -4,7 +4,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use foretide_domain::{forecast::Refused, proposal::Reason};
 use foretide_models::Sample;
 use tokio::time::timeout;
 
@@ -12,7 +11,6 @@ use super::{
     HistorySource,
     forecasts::Forecasts,
     history::{HistoryCache, Servers},
-    minutes::SeriesSamples,
     read_plan::ReadPlan,
     refresher::{RefreshError, RefreshResult, Refresher},
     series_key::SeriesKey,
@@ -87,26 +85,27 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
     ) -> Option<RefreshResult> {
         let reader = &self.source.as_ref()?.reader;
         let Refresher { plan, fit } = &mut *refresher;
+        let mut query_slot = None;
         let mut slot = self.computations.acquire(&plan.namespace).await;
         self.begin(key, plan);
         let cached = self.history.cached_samples(&plan.values());
-        let (values, _query_slot) = if let Some(values) = cached {
-            (Ok(values), None)
+        let values = if let Some(values) = cached {
+            Ok(values)
         } else {
             // A series that waits for a query must not hold a slot for computations.
             drop(slot);
             let slots = self.queries.get_or_insert_with(plan.servers.clone(), || {
                 FairSlots::new(CONCURRENT_QUERIES, self.machine.clock().clone())
             });
-            let query_slot = slots.acquire(&plan.namespace).await;
+            let query_slot = query_slot.insert(slots.acquire(&plan.namespace).await);
             self.begin(key, plan);
-            let values = self.query(reader, plan, &query_slot).await;
+            let values = self.query(reader, plan, query_slot).await;
             slot = if plan.is_learning() {
                 self.learning.acquire(&plan.namespace).await
             } else {
                 self.computations.acquire(&plan.namespace).await
             };
-            (values, Some(query_slot))
+            values
         };
         let samples = values.map(|values| {
             let queried = plan.minutes().map(|read| self.history.queried(&read));
@@ -115,7 +114,31 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
         if plan.is_other_tenant {
             fit.start_over(None);
         }
-        Some(self.forecast(refresher, samples, slot).await)
+        let now = plan.now;
+        let result = match samples {
+            Ok(samples) => self
+                .compute(slot, move || {
+                    let mut rejected = Vec::new();
+                    let outcome = refresher.fit.forecast(samples, now, &mut rejected);
+                    RefreshResult {
+                        refresher: Some(refresher),
+                        outcome: outcome.map_err(RefreshError::Refused),
+                        rejected,
+                    }
+                })
+                .await
+                .unwrap_or_else(RefreshResult::panicked),
+            Err(error) => RefreshResult::unread(refresher, error),
+        };
+        // A forecaster that learns has most samples in its own form.
+        if let Some(Refresher { plan, fit }) = result.refresher.as_deref()
+            && let Some(since) = fit.learned.since(now)
+        {
+            for query in plan.queries() {
+                self.history.drop_before(query, since);
+            }
+        }
+        Some(result)
     }
 
     /// Begins the reads of a series now.
@@ -153,61 +176,35 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
 
     async fn read(&self, reader: &H, plan: &mut ReadPlan) -> Result<Vec<Sample>, HistoryError> {
         let mut is_repeated = false;
-        plan.keep_versions(plan.query.versions(reader));
+        plan.keep_versions(|query| reader.version(query));
         loop {
             let mut context = plan.values();
             let values = self.history.read(reader, &mut context).await;
             plan.live_match = context.live_match;
             // The tenant changed during the read: only a part of the history was asked for, and a new tenant needs all
             // of it. A further change is seen next time.
-            if is_repeated || !plan.keep_versions(plan.query.versions(reader)) {
+            if is_repeated || !plan.keep_versions(|query| reader.version(query)) {
                 return values;
             }
             is_repeated = true;
         }
     }
 
-    /// Forecasts, or passes on why the history could not be read. Drops the samples that are learned before another
-    /// series gets the slot, which is held until the computation has ended, also if the refresh is dropped before.
-    async fn forecast(
+    /// The result of a computation, or `None` if it panics, which ends nothing else. It would block the other tasks,
+    /// because fitting two weeks takes longer than an async task may block. The slot is held until it has ended, also if
+    /// the refresh is dropped before.
+    async fn compute<T: Send + 'static>(
         &self,
-        mut refresher: Box<Refresher>,
-        samples: Result<SeriesSamples, HistoryError>,
         slot: Slot,
-    ) -> RefreshResult {
-        let (slot, now) = (Arc::new(slot), refresher.plan.now);
-        let result = match samples {
-            Ok(samples) => {
-                let held = Arc::clone(&slot);
-                // A forecast is pure computation and would block the other tasks: fitting two weeks takes longer than
-                // an async task may block. A panic ends this task only.
-                let work = self.machine.run_blocking(move || {
-                    let _held = held;
-                    let mut rejected = Vec::new();
-                    let outcome = refresher.fit.forecast(samples, now, &mut rejected);
-                    RefreshResult {
-                        refresher: Some(refresher),
-                        outcome: outcome.map_err(RefreshError::Refused),
-                        rejected,
-                    }
-                });
-                slot.run(work).await.unwrap_or_else(|_| {
-                    let message = "the forecaster panicked; the series was reset";
-                    let refused = Refused::new(Reason::NumericalFailure, message);
-                    RefreshResult::failed(None, RefreshError::Refused(refused))
-                })
-            }
-            Err(error) => RefreshResult::failed(Some(refresher), RefreshError::Unread(error)),
-        };
-        // A forecaster that learns has most samples in its own form.
-        if let Some(Refresher { plan, fit }) = result.refresher.as_deref()
-            && let Some(since) = fit.learned.since(now)
-        {
-            for query in plan.queries() {
-                self.history.drop_before(query, since);
-            }
-        }
-        result
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let slot = Arc::new(slot);
+        let held = Arc::clone(&slot);
+        let work = self.machine.run_blocking(move || {
+            let _held = held;
+            work()
+        });
+        slot.run(work).await.ok()
     }
 }
 

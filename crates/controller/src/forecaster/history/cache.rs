@@ -3,11 +3,12 @@
 //! Live minutes continue the samples only of the series that they were measured for: two series may share a query, and
 //! one of them may belong to another user.
 
+use foretide_domain::{forecast::Refused, proposal::Reason};
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{ReadContext, SampleGrid, TimeRange, samples::GridSamples};
-use foretide_api::ports::HistoryError;
+use super::{RangeQuery, ReadContext, SampleGrid, TimeRange, query_text, samples::GridSamples};
+use foretide_api::ports::{HistoryError, QUERY_ANNOTATION};
 
 /// Time before the newest sample at which a query starts, because samples may arrive late.
 const OVERLAP: SignedDuration = SignedDuration::from_mins(5);
@@ -137,6 +138,18 @@ impl Comparison {
     /// True if live values may stand in for queried ones.
     fn matches(&self) -> bool {
         self.samples == COMPARED_SAMPLES && (self.ratio() - 1.0).abs() <= TOLERANCE
+    }
+
+    /// The refusal of a forecast from a history that is another amount than what is measured.
+    pub fn refused(&self, query: &RangeQuery) -> Refused {
+        let Self { live, queried, .. } = self;
+        let message = format!(
+            "the history has {queried:.3} where the pods of the selector have {live:.3}: it counts other pods, another cluster \
+             or another unit, or lacks a part; write a query that matches into the annotation {QUERY_ANNOTATION}<metric>; the \
+             query is {}",
+            query_text(&query.parts)
+        );
+        Refused::new(Reason::HistoryMismatch, message)
     }
 
     fn differs(&self) -> bool {
