@@ -84,16 +84,14 @@ impl Budgets {
             {
                 continue;
             }
-            let percent = self.limits.percent(namespace);
-            let price = percent
-                .and_then(|percent| SharedPrice::within(percent, measured.values().copied()));
-            if let Some(price) = price {
-                let shared = Shared {
+            if let Some(percent) = self.limits.percent(namespace)
+                && let Some(price) = SharedPrice::within(percent, measured.values().copied())
+            {
+                entry.insert_entry(Shared {
                     price,
                     series: measured.keys().copied().cloned().collect(),
                     due_at: now + PRICE_PERIOD.unsigned_abs(),
-                };
-                entry.insert_entry(shared);
+                });
             }
         }
     }

@@ -168,18 +168,18 @@ impl DemandHistory {
             return live;
         };
         live.per_replica = series.per_replica;
-        for minute in series
-            .minutes
-            .iter()
-            .filter(|minute| minute.end <= now.as_second())
-        {
-            let sample = minute.sample();
+        for minute in &series.minutes {
+            let Some(sample) = minute.sample().filter(|_| minute.end <= now.as_second()) else {
+                continue;
+            };
             if minute.surplus {
-                live.surplus.extend(sample.map(|sample| sample.at));
+                live.surplus.insert(sample.at);
                 continue;
             }
-            live.values.extend(sample);
-            live.raw.extend(sample.filter(|_| minute.of_a_minute));
+            live.values.push(sample);
+            if minute.of_a_minute {
+                live.raw.push(sample);
+            }
         }
         live
     }
@@ -190,8 +190,9 @@ impl DemandHistory {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let hours = state.series.get(key).map(|series| series.hours.iter());
         // Hours without readings count as not censored, so that the first readings of an object do not count as a day.
-        let share = |hour: &HourReadings| f64::from(hour.censored) / f64::from(hour.all.max(1));
-        let censored: f64 = hours.into_iter().flatten().map(share).sum();
+        let censored: f64 = (hours.into_iter().flatten())
+            .map(|hour| f64::from(hour.censored) / f64::from(hour.all.max(1)))
+            .sum();
         100.0 * censored / HOURS_IN_A_DAY
     }
 
@@ -232,9 +233,7 @@ impl SeriesDemand {
         // Rounded up, as a range of Prometheus excludes its start and includes its end.
         let end = (second + MINUTE - 1).div_euclid(MINUTE) * MINUTE;
         // After the clock was set back, minutes ahead of it are dropped.
-        while self.minutes.back().is_some_and(|minute| minute.end > end) {
-            self.minutes.pop_back();
-        }
+        while (self.minutes.pop_back_if(|minute| minute.end > end)).is_some() {}
         let demand = sample.demand.filter(|demand| demand.is_finite());
         // A minute of which nothing is known may still be one that is not to be learned.
         let Some(demand) = demand.or(sample.surplus.then_some(0.0)) else {
@@ -273,9 +272,7 @@ impl SeriesDemand {
 
     fn count_censored(&mut self, censored: bool, start: i64) {
         // As for the minutes: these hours are ahead of a clock that was set back.
-        while self.hours.back().is_some_and(|hour| hour.start > start) {
-            self.hours.pop_back();
-        }
+        while (self.hours.pop_back_if(|hour| hour.start > start)).is_some() {}
         if self.hours.back().is_none_or(|hour| hour.start < start) {
             self.hours.push_back(HourReadings {
                 start,
@@ -283,12 +280,8 @@ impl SeriesDemand {
                 censored: 0,
             });
         }
-        let day = HOURS_KEPT * 3600;
-        while self
-            .hours
-            .front()
-            .is_some_and(|hour| hour.start <= start - day)
-        {
+        let day_ago = start - HOURS_KEPT * 3600;
+        while (self.hours.front()).is_some_and(|hour| hour.start <= day_ago) {
             self.hours.pop_front();
         }
         if let Some(hour) = self.hours.back_mut() {

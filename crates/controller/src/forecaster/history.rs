@@ -24,7 +24,6 @@ use foretide_models::Sample;
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::cache::Comparison;
 pub use self::cache::LiveMatch;
 use self::{cache::CachedSamples, sum::MemberSum};
 use foretide_api::ports::{HistoryError, HistoryQuery, HistoryReader};
@@ -42,7 +41,7 @@ const CONCURRENT_PARTS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeQuery {
     grid: SampleGrid,
-    parts: Vec<QueryPart>,
+    pub parts: Vec<QueryPart>,
 }
 
 /// The servers that a range query is sent to, by name; absent for that of the hub.
@@ -103,47 +102,39 @@ impl RangeQuery {
         if !(1..=POINTS_MAX).contains(&(span.as_secs() / step.as_secs())) {
             return Err(InvalidRange::Span { span, step });
         }
-        let (step, span) = (step.as_secs(), span.as_secs());
-        let grid = SampleGrid { step, span };
+        let grid = SampleGrid {
+            step: step.as_secs(),
+            span: span.as_secs(),
+        };
         Ok(Self { grid, parts })
     }
 
     /// The same range of other queries.
-    #[must_use]
     pub fn with_parts(&self, parts: Vec<QueryPart>) -> Self {
-        let grid = self.grid;
-        Self { grid, parts }
+        Self {
+            parts,
+            grid: self.grid,
+        }
     }
 
     /// The distance between two samples.
-    #[must_use]
     pub fn step(&self) -> SignedDuration {
         SignedDuration::from_secs(self.grid.step)
     }
 
-    /// The text of the query.
-    #[must_use]
-    pub fn text(&self) -> String {
-        query_text(&self.parts)
-    }
-
     /// The servers that its parts are sent to, by name; absent for that of the hub.
-    #[must_use]
     pub fn servers(&self) -> Servers {
-        let parts = self.parts.iter();
-        parts.map(|part| part.query.endpoint.clone()).collect()
+        (self.parts.iter())
+            .map(|part| part.query.endpoint.clone())
+            .collect()
     }
 
     /// The namespace of the object that it is asked for.
     pub fn namespace(&self) -> Arc<str> {
-        let first = self.parts.first();
-        first.map_or_else(Arc::default, |part| Arc::clone(&part.query.namespace))
-    }
-
-    /// The version of the reader for each part.
-    pub fn versions(&self, reader: &impl HistoryReader) -> Vec<u64> {
-        let parts = self.parts.iter();
-        parts.map(|part| reader.version(&part.query)).collect()
+        match self.parts.first() {
+            Some(part) => Arc::clone(&part.query.namespace),
+            None => Arc::default(),
+        }
     }
 
     /// The cache entries that it reads.
@@ -152,30 +143,33 @@ impl RangeQuery {
     }
 
     fn cache_key(&self, part: &QueryPart) -> CacheKey {
-        let (query, grid) = (part.query.clone(), self.grid);
-        CacheKey { query, grid }
+        CacheKey {
+            query: part.query.clone(),
+            grid: self.grid,
+        }
     }
 
     /// Adds the headers to the error of a query without samples: the series may be those of another tenant.
     fn name_headers<R: HistoryReader>(&self, error: HistoryError, reader: &R) -> HistoryError {
-        let of_member = |name: Option<&Arc<str>>| {
-            let part = self.parts.iter().find(|part| part.member.as_ref() == name);
-            part.and_then(|part| reader.headers_in_words(&part.query))
-        };
         match error {
-            HistoryError::Empty => match of_member(None) {
-                Some(headers) => HistoryError::EmptyTenant { headers },
-                None => error,
-            },
-            HistoryError::Member { member, source } => {
-                let source = match (*source, of_member(Some(&member))) {
-                    (HistoryError::Empty, Some(headers)) => HistoryError::EmptyTenant { headers },
-                    (other, _) => other,
-                };
-                let source = Box::new(source);
+            HistoryError::Empty => self.empty_for(None, reader),
+            HistoryError::Member { member, source } if matches!(*source, HistoryError::Empty) => {
+                let source = Box::new(self.empty_for(Some(&member), reader));
                 HistoryError::Member { member, source }
             }
             other => other,
+        }
+    }
+
+    /// The error of the query of a member, or of the only one, that returns no samples.
+    fn empty_for<R: HistoryReader>(&self, member: Option<&Arc<str>>, reader: &R) -> HistoryError {
+        let mut parts = self.parts.iter();
+        match parts
+            .find(|part| part.member.as_ref() == member)
+            .and_then(|part| reader.headers_in_words(&part.query))
+        {
+            Some(headers) => HistoryError::EmptyTenant { headers },
+            None => HistoryError::Empty,
         }
     }
 
@@ -189,7 +183,6 @@ impl RangeQuery {
 }
 
 /// The text of a query; with several parts, each behind the name of its member.
-#[must_use]
 pub fn query_text(parts: &[QueryPart]) -> String {
     let parts = parts.iter().map(|part| match &part.member {
         Some(member) => format!("{member}: {}", part.query.text),
@@ -210,8 +203,7 @@ impl TimeRange {
     fn pieces(self, step: i64) -> impl Iterator<Item = Self> {
         // A range of n steps has n + 1 points.
         let width = step * (POINTS_PER_QUERY - 1);
-        let starts = std::iter::successors(Some(self.from), move |from| Some(from + width + step));
-        starts
+        std::iter::successors(Some(self.from), move |from| Some(from + width + step))
             .take_while(move |from| *from <= self.to)
             .map(move |from| Self {
                 from,
@@ -220,9 +212,13 @@ impl TimeRange {
     }
 }
 
-/// The circumstances of one read.
+/// One read of a query, and its circumstances.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadContext<'a> {
+    /// The query whose samples are read.
+    pub query: &'a RangeQuery,
+    /// The match of the live minutes with the query, which a read that queries compares anew.
+    pub live_match: LiveMatch,
     /// The time of the read.
     pub now: Timestamp,
     /// Samples before this time are not needed; absent means the whole span.
@@ -303,17 +299,10 @@ pub struct HistoryCache {
 impl HistoryCache {
     /// The samples up to the time of the read (rounded down to the step), oldest first and at distinct times, if no
     /// query is needed for them. Never waits.
-    #[must_use]
-    pub fn cached_samples(
-        &self,
-        query: &RangeQuery,
-        live_match: LiveMatch,
-        context: &ReadContext<'_>,
-    ) -> Option<Vec<Sample>> {
-        self.with_samples(query, context, |cached| {
-            let missing = cached.missing(live_match, context);
-            let samples = || cached.samples(live_match, context).ok();
-            missing.is_none().then(samples).flatten()
+    pub fn cached_samples(&self, context: &ReadContext<'_>) -> Option<Vec<Sample>> {
+        self.with_samples(context, |cached| match cached.missing(context) {
+            Some(_) => None,
+            None => cached.samples(context).ok(),
         })
     }
 
@@ -326,96 +315,76 @@ impl HistoryCache {
     pub async fn read<R: HistoryReader>(
         &self,
         reader: &R,
-        query: &RangeQuery,
-        live_match: &mut LiveMatch,
-        context: &ReadContext<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let fetch = self.fetch_missing(reader, query, *live_match, context);
-        let queried = fetch.await;
-        let samples = self.with_samples(query, context, |cached| {
+        let queried = self.query(reader, context).await;
+        let before = *context;
+        self.with_samples(&before, |cached| {
             match queried {
-                Ok(true) => live_match.compare(cached, context),
+                Ok(true) => context.live_match.compare(cached, &before),
                 Ok(false) => {}
                 // While live minutes cover the gap, a failed query is no error: compare again later.
-                Err(_) if cached.live_reaches_end(*live_match, context) => {
+                Err(_) if cached.live_reaches_end(context) => {
                     let retry_at = cached.window(context).to + COMPARE_RETRY.as_secs();
-                    live_match.compare_at = retry_at;
+                    context.live_match.compare_at = retry_at;
                 }
                 Err(error) => return Err(error),
             }
-            cached.samples(*live_match, context)
-        });
-        samples.map_err(|error| query.name_headers(error, reader))
+            cached.samples(context)
+        })
+        .map_err(|error| before.query.name_headers(error, reader))
     }
 
-    /// Queries what is missing of a query that live minutes do not continue.
+    /// Queries what is missing of a query; returns true if anything was missing.
     ///
     /// # Errors
     /// As those of [`read`](Self::read); what was read before the error stays cached.
     pub async fn query<R: HistoryReader>(
         &self,
         reader: &R,
-        query: &RangeQuery,
         context: &ReadContext<'_>,
-    ) -> Result<(), HistoryError> {
-        let live = &[];
-        let context = ReadContext { live, ..*context };
-        let fetch = self.fetch_missing(reader, query, LiveMatch::default(), &context);
-        fetch.await.map(drop)
+    ) -> Result<bool, HistoryError> {
+        match context.query.single() {
+            Some(key) => self.fetch(reader, key, context).await,
+            None => self.fetch_parts(reader, context).await,
+        }
     }
 
     /// The cached samples of the span, without live minutes, oldest first. Never waits.
-    #[must_use]
-    pub fn queried(&self, query: &RangeQuery, context: &ReadContext<'_>) -> Vec<Sample> {
-        self.with_samples(query, context, |cached| cached.queried(context))
-    }
-
-    /// Queries what is missing of a query; returns true if anything was missing.
-    async fn fetch_missing<R: HistoryReader>(
-        &self,
-        reader: &R,
-        query: &RangeQuery,
-        live_match: LiveMatch,
-        context: &ReadContext<'_>,
-    ) -> Result<bool, HistoryError> {
-        match query.single() {
-            Some(key) => self.fetch(reader, key, live_match, context).await,
-            None => self.fetch_parts(reader, query, live_match, context).await,
-        }
+    pub fn queried(&self, context: &ReadContext<'_>) -> Vec<Sample> {
+        self.with_samples(context, |cached| cached.queried(context))
     }
 
     /// Queries what is missing of every part, unless live minutes cover the sum; returns true if anything was missing.
     async fn fetch_parts<R: HistoryReader>(
         &self,
         reader: &R,
-        query: &RangeQuery,
-        live_match: LiveMatch,
         context: &ReadContext<'_>,
     ) -> Result<bool, HistoryError> {
-        if self.with_samples(query, context, |cached| {
-            cached.missing(live_match, context).is_none()
-        }) {
+        if self.with_samples(context, |cached| cached.missing(context).is_none()) {
             return Ok(false);
         }
         // Live minutes measure the sum, so they say nothing about one part.
         let part_context = ReadContext {
             live: &[],
+            live_match: LiveMatch::default(),
             ..*context
         };
         let mut fetches = Vec::new();
-        for part in &query.parts {
-            let (key, part_context) = (query.cache_key(part), &part_context);
+        for part in &context.query.parts {
+            let (key, part_context) = (context.query.cache_key(part), &part_context);
             fetches.push(async move {
-                let fetch = self.fetch(reader, key, LiveMatch::default(), part_context);
-                fetch.await.map_err(|error| sum::name_member(part, error))
+                (self.fetch(reader, key, part_context).await)
+                    .map_err(|error| sum::name_member(part, error))
             });
         }
         // In the order of the members, so that the error of the same one is reported each time. All are awaited, also
         // after an error: what the others read stays cached.
-        let in_order = stream::iter(fetches).buffered(CONCURRENT_PARTS);
-        let results: Vec<_> = in_order.collect().await;
+        let results: Vec<_> = (stream::iter(fetches).buffered(CONCURRENT_PARTS))
+            .collect()
+            .await;
         results.into_iter().collect::<Result<Vec<bool>, _>>()?;
-        self.member_sum(query, context).check_complete()?;
+        self.member_sum(context).check_complete()?;
         Ok(true)
     }
 
@@ -424,7 +393,6 @@ impl HistoryCache {
         &self,
         reader: &R,
         key: CacheKey,
-        live_match: LiveMatch,
         context: &ReadContext<'_>,
     ) -> Result<bool, HistoryError> {
         let entry = self.entry(key);
@@ -436,11 +404,11 @@ impl HistoryCache {
             // Before the samples are used: the credentials may have changed since the last read.
             let version = reader.version(&entry.query);
             entry.cached().keep_version(version);
-            let missing = entry.cached().missing(live_match, context);
-            let Some(missing) = missing else {
-                return Ok(false);
-            };
-            entry.fetch(reader, missing, window).await?;
+            let missing = entry.cached().missing(context);
+            match missing {
+                Some(missing) => entry.fetch(reader, missing, window).await?,
+                None => return Ok(false),
+            }
             // Otherwise the tenant changed during the query, and the samples may be those of two.
             if reader.version(&entry.query) == version {
                 return Ok(true);
@@ -451,20 +419,19 @@ impl HistoryCache {
     /// Passes the samples of a query, or of its sum, to `use_samples`.
     fn with_samples<T>(
         &self,
-        query: &RangeQuery,
         context: &ReadContext<'_>,
         use_samples: impl FnOnce(&CachedSamples) -> T,
     ) -> T {
-        match query.single() {
+        match context.query.single() {
             Some(key) => use_samples(&self.entry(key).cached()),
-            None => use_samples(&self.member_sum(query, context).cached()),
+            None => use_samples(&self.member_sum(context).cached()),
         }
     }
 
-    fn member_sum(&self, query: &RangeQuery, context: &ReadContext<'_>) -> MemberSum {
-        let mut sum = MemberSum::new(query.grid, context);
-        for part in &query.parts {
-            let entry = self.entry(query.cache_key(part));
+    fn member_sum(&self, context: &ReadContext<'_>) -> MemberSum {
+        let mut sum = MemberSum::new(context);
+        for part in &context.query.parts {
+            let entry = self.entry(context.query.cache_key(part));
             sum.add(part, &entry.cached(), context.idle);
         }
         sum
@@ -481,10 +448,10 @@ impl HistoryCache {
     }
 
     /// Bytes that the samples of a query take.
-    #[must_use]
     pub fn bytes(&self, query: &RangeQuery) -> usize {
-        let entries = query.cache_keys().map(|key| self.entry(key));
-        entries.map(|entry| entry.cached().samples.bytes()).sum()
+        (query.cache_keys())
+            .map(|key| self.entry(key).cached().samples.bytes())
+            .sum()
     }
 
     /// Drops every entry that `keep` refuses.
@@ -493,25 +460,15 @@ impl HistoryCache {
     }
 
     /// Number of queries that are cached.
-    #[must_use]
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.locked().len()
     }
 
-    /// True if no query is cached.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.locked().is_empty()
-    }
-
     fn entry(&self, key: CacheKey) -> Arc<CachedQuery> {
         let mut entries = self.locked();
-        if let Some(entry) = entries.get(&key) {
-            return Arc::clone(entry);
-        }
-        let entry = Arc::new(CachedQuery::new(key.clone()));
-        entries.insert(key, Arc::clone(&entry));
-        entry
+        let entry = entries.entry(key.clone());
+        Arc::clone(entry.or_insert_with(|| Arc::new(CachedQuery::new(key))))
     }
 
     /// The entries. No holder of this lock can leave the map half-changed, so a poisoned lock is still usable.

@@ -29,7 +29,6 @@ pub enum Rejection {
 
 impl Rejection {
     /// The word used as a label.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotFinite => "NotFinite",

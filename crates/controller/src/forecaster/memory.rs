@@ -80,15 +80,8 @@ impl MemoryBudget {
         memory.copies().share_with_forecasts(wanted);
         let mut left_out = beyond(&claims, budget);
         let stays = beyond(&claims, budget / 100 * RETURNS_WITHIN);
-        left_out.extend(
-            stays
-                .into_iter()
-                .filter(|(key, _)| self.left_out.contains_key(*key)),
-        );
-        self.left_out = left_out
-            .into_iter()
-            .map(|(key, bytes)| (key.clone(), bytes))
-            .collect();
+        left_out.extend((stays.into_iter()).filter(|(key, _)| self.left_out.contains_key(key)));
+        self.left_out = left_out;
         self.log(&memory, claims.len(), now);
     }
 
@@ -144,7 +137,7 @@ impl Usage {
 }
 
 /// The series that do not fit into a budget of bytes, with the bytes of each.
-fn beyond<'a>(claims: &[(Claim<'a>, usize)], budget: usize) -> BTreeMap<&'a SeriesKey, usize> {
+fn beyond(claims: &[(Claim<'_>, usize)], budget: usize) -> BTreeMap<SeriesKey, usize> {
     let mut shares = FairShares::default();
     for (claim, bytes) in claims {
         let item = Item {
@@ -154,8 +147,9 @@ fn beyond<'a>(claims: &[(Claim<'a>, usize)], budget: usize) -> BTreeMap<&'a Seri
         };
         shares.insert(&claim.namespace, item);
     }
-    let beyond = std::iter::from_fn(|| shares.pop_beyond(budget));
-    beyond.map(|(_, item)| (item.key, item.bytes)).collect()
+    std::iter::from_fn(|| shares.pop_beyond(budget))
+        .map(|(_, item)| (item.key.clone(), item.bytes))
+        .collect()
 }
 
 #[cfg(test)]

@@ -5,42 +5,22 @@
 //! | a mean over more than a minute, as `rate(...[3m])` | those of the same query over a minute, and live minutes |
 //! | of its own minute, as a gauge | all |
 //! | not known | none |
-//!
-//! Where the values are means, they are used for the minutes without a raw value. The query of minutes runs whenever
-//! that of the values does. Where it has too few values, as with scrapes that are more than half a minute apart, or
-//! fails, it is tried again after an hour.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use foretide_models::Sample;
+use foretide_domain::forecast::Refused;
+use foretide_models::{Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
-    demand_history::LiveMinutes,
-    history::{LiveMatch, QueryPart, RangeQuery},
-};
+use super::history::QueryPart;
 use foretide_api::ports::{DemandQueries, Resolution};
 
-const MINUTE: SignedDuration = SignedDuration::from_mins(1);
-/// Time for which a query of minutes is not repeated that failed or was of no use.
-const RETRY: SignedDuration = SignedDuration::from_hours(1);
+pub const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 /// Span of the values that the minutes are compared with: the last day.
 const COMPARED: SignedDuration = SignedDuration::from_hours(24);
 /// Largest relative difference of the mean of the minutes from that of the values at the same times. The sum of a
 /// minute lacks the pods that were not scraped twice in it, and nothing else shows that.
 const TOLERANCE: f64 = 0.05;
-
-/// Origin of the raw values of one series.
-#[derive(Debug)]
-pub struct RawValues {
-    resolution: Resolution<RangeQuery>,
-    /// True if the queried minutes are as many, and as high, as they have to be.
-    usable: bool,
-    /// True if the newest query has returned; absent once its minutes have been judged.
-    returned: Option<bool>,
-    /// The time before which minutes are not queried.
-    query_at: Timestamp,
-}
 
 /// The samples of a series.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -51,6 +31,12 @@ pub struct SeriesSamples {
     pub raw: BTreeSet<Timestamp>,
     /// True if the newest samples were left out.
     pub ends_left_out: bool,
+    /// Time before which there are no samples, because they are not needed.
+    pub since: Option<Timestamp>,
+    /// True if minutes that were queried can be used.
+    pub minutes_are_usable: bool,
+    /// The reason why no forecast may be made from them.
+    pub refused: Option<Refused>,
 }
 
 /// The resolution of a sum of queries.
@@ -77,104 +63,37 @@ pub fn resolution(queries: &impl DemandQueries, parts: &[QueryPart]) -> Resoluti
     }
 }
 
-// === impl RawValues ===
+// === impl SeriesSamples ===
 
-impl RawValues {
-    /// The raw values of a series that `query` reads.
-    pub fn new(resolution: Resolution<Vec<QueryPart>>, query: &RangeQuery) -> Self {
-        // A longer step has no minutes.
-        let resolution = if query.step() == MINUTE {
-            resolution.map(|parts| query.with_parts(parts))
-        } else {
-            Resolution::Unknown
-        };
-        Self {
-            resolution,
-            usable: false,
-            returned: None,
-            query_at: Timestamp::MIN,
-        }
-    }
-
-    /// The query of minutes, if the values are not those.
-    pub fn query(&self) -> Option<&RangeQuery> {
-        match &self.resolution {
-            Resolution::Mean(minutes) => Some(minutes),
-            Resolution::Minute | Resolution::Unknown => None,
-        }
-    }
-
-    /// True if the queried minutes can be used.
-    pub const fn is_usable(&self) -> bool {
-        self.usable
-    }
-
-    /// Forgets what was queried, from another tenant.
-    pub fn forget(&mut self) {
-        (self.usable, self.returned, self.query_at) = (false, None, Timestamp::MIN);
-    }
-
-    /// True if minutes are to be queried now.
-    pub fn is_due(&self, now: Timestamp) -> bool {
-        // A clock that was set back by more than the wait must not stop the queries.
-        let wait = self.query_at.duration_since(now);
-        self.query().is_some() && (wait <= SignedDuration::ZERO || wait > RETRY)
-    }
-
-    /// Records that a query begins: it may never return.
-    pub fn begin(&mut self, now: Timestamp) {
-        self.returned = Some(false);
-        self.query_at = now.saturating_add(RETRY).unwrap_or(Timestamp::MAX);
-    }
-
-    /// Records that the query has returned without an error.
-    pub fn end(&mut self) {
-        self.returned = Some(true);
-    }
-
-    /// The samples of a series with these values, of which these minutes were queried and measured live.
-    pub fn samples(
-        &mut self,
-        values: &[Sample],
-        queried: &[Sample],
-        (live, live_match): (&LiveMinutes, LiveMatch),
-        now: Timestamp,
-    ) -> SeriesSamples {
-        if let Some(has_returned) = self.returned.take() {
-            self.usable = minutes_are_usable(queried, values);
-            // Otherwise the wait that `begin` set stays.
-            if self.usable && has_returned {
-                self.query_at = now;
-            }
-        }
-        let mut raw: Vec<Sample> = match &self.resolution {
-            Resolution::Unknown => Vec::new(),
-            Resolution::Minute => values.to_vec(),
-            Resolution::Mean(_) => {
-                let live = live.raw.iter().filter(|_| live_match.matches());
-                let queried = queried.iter().filter(|_| self.usable);
-                live.chain(queried).copied().collect()
-            }
-        };
+impl SeriesSamples {
+    /// The samples of a series with these values, and those of the raw ones that are in the time span of the values.
+    pub fn new(values: &[Sample], mut raw: Vec<Sample>) -> Self {
         // Live minutes do not continue a history here that they may not continue: the values end where they must.
         let span = values.first().zip(values.last());
         raw.retain(|sample| {
             span.is_some_and(|(first, last)| (first.at..=last.at).contains(&sample.at))
         });
         // The later one of two for a time is kept: a queried minute replaces a live one, and both a mean.
-        let by_time = values.iter().chain(&raw).map(|sample| (sample.at, *sample));
-        let all: BTreeMap<Timestamp, Sample> = by_time.collect();
-        SeriesSamples {
-            values: all.into_values().collect(),
+        let by_time: BTreeMap<Timestamp, Sample> = (values.iter().chain(&raw))
+            .map(|sample| (sample.at, *sample))
+            .collect();
+        Self {
+            values: by_time.into_values().collect(),
             raw: raw.iter().map(|sample| sample.at).collect(),
-            ends_left_out: false,
+            ..Self::default()
         }
     }
-}
 
-// === impl SeriesSamples ===
+    /// The series of these samples in steps of `step`, with its ends aligned.
+    pub fn binned(&self, step: SignedDuration, start: Timestamp, end: Timestamp) -> Series {
+        let raw: Vec<Sample> = (self.values.iter())
+            .filter(|sample| self.raw.contains(&sample.at))
+            .copied()
+            .collect();
+        let (start, end) = (aligned(start, step), aligned(end, step));
+        Series::from_samples(&self.values, step, start, end).with_raw(&raw)
+    }
 
-impl SeriesSamples {
     /// Leaves out the samples of the minutes that end at these times.
     pub fn leave_out(&mut self, minutes: &BTreeSet<Timestamp>) {
         let is_left_out = |sample: &Sample| {
@@ -188,28 +107,44 @@ impl SeriesSamples {
     }
 }
 
+/// The last instant, not after `at`, that every series of this step has in common: a multiple of the step and of a
+/// minute.
+pub fn aligned(at: Timestamp, step: SignedDuration) -> Timestamp {
+    let step = step.as_secs().max(1);
+    let mut grid = step;
+    // Ends at a common multiple: `step * 60` is one of both.
+    while grid % 60 != 0 && grid < step * 60 {
+        grid += step;
+    }
+    let second = at.as_second().div_euclid(grid) * grid;
+    Timestamp::from_second(second).unwrap_or(at)
+}
+
 /// True if minutes can be used beside the values that are means of them, both oldest first: the last day has at least
 /// half as many, and they are as high.
 #[must_use]
 pub fn minutes_are_usable(minutes: &[Sample], values: &[Sample]) -> bool {
-    let newest = values.last().map(|value| value.at);
-    let is_recent = |sample: &&Sample| {
-        newest.is_some_and(|newest| newest.duration_since(sample.at) <= COMPARED)
+    let Some(newest) = values.last() else {
+        return false;
     };
-    let recent: Vec<&Sample> = values.iter().rev().take_while(is_recent).collect();
-    let recent_minutes = minutes.iter().rev().take_while(is_recent);
-    let minutes: HashMap<Timestamp, f64> = recent_minutes.map(|one| (one.at, one.value)).collect();
-    let common = recent.iter().filter_map(|value| {
-        let minute = minutes.get(&value.at)?;
-        (minute.is_finite() && value.value.is_finite()).then_some((*minute, value.value))
-    });
-    let (mut count, mut sums) = (0, (0.0, 0.0));
-    for (minute, value) in common {
-        count += 1;
-        sums = (sums.0 + minute, sums.1 + value);
+    let is_recent = |sample: &&Sample| newest.at.duration_since(sample.at) <= COMPARED;
+    let minutes: HashMap<Timestamp, f64> = (minutes.iter().rev())
+        .take_while(is_recent)
+        .map(|one| (one.at, one.value))
+        .collect();
+    let (mut recent, mut common, mut sums) = (0, 0, (0.0, 0.0));
+    for value in values.iter().rev().take_while(is_recent) {
+        recent += 1;
+        match minutes.get(&value.at) {
+            Some(minute) if minute.is_finite() && value.value.is_finite() => {
+                common += 1;
+                sums = (sums.0 + minute, sums.1 + value.value);
+            }
+            _ => {}
+        }
     }
     let difference = (sums.0 - sums.1).abs();
-    count > 0 && 2 * count >= recent.len() && difference <= TOLERANCE * sums.1
+    common > 0 && 2 * common >= recent && difference <= TOLERANCE * sums.1
 }
 
 #[cfg(test)]

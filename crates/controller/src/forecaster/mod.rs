@@ -3,7 +3,7 @@
 //! ```text
 //! autoscalers -> source (their series) -> request (what to forecast) -> refresh (when each is due)
 //!                                                                             |
-//!                                                         workers (refresher: read history, forecast)
+//!                                                 workers (read_plan: read history -> fit: forecast)
 //!                                                                             |
 //!                 syncs <- forecasts (the table) <----------------------------+
 //!                             `-> publish (TimeSeriesPrediction objects)
@@ -18,23 +18,26 @@
 
 mod budget;
 pub mod demand_history;
+mod fit;
 pub mod forecasts;
-pub mod history;
+mod history;
 mod ingest;
 mod memory;
 mod minutes;
 mod publish;
+mod read_plan;
 mod refresh;
 mod refresher;
 mod request;
 mod series_key;
+mod series_table;
 pub mod shares;
 mod source;
 mod unit_change;
 mod workers;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -42,17 +45,17 @@ use std::{
 use foretide_domain::{cron::Zone, forecast::Refused, lead_time::LeadTime, proposal::Reason};
 use foretide_models::Forecast;
 use jiff::SignedDuration;
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{Id, JoinSet};
 
 use self::{
     budget::{Budgets, Measured},
     forecasts::Forecasts,
     history::query_text,
     memory::{Claim, MemoryBudget},
-    publish::{Publisher, Queue},
-    refresh::SeriesRefresh,
+    publish::Publisher,
     refresher::{RefreshError, RefreshResult, unread_reason},
     request::{RefreshRequest, RequestInputs},
+    series_table::SeriesTable,
     source::{ForecastSource, SourceSeries, autoscalers},
     workers::Workers,
 };
@@ -109,11 +112,7 @@ pub struct Forecaster<C, H, Q> {
     forecasts: Arc<Forecasts>,
     /// The autoscalers with predictions, by UID.
     sources: BTreeMap<String, Arc<ForecastSource>>,
-    /// The time at which each series was first asked for.
-    first_seen: HashMap<SeriesKey, Monotonic>,
-    /// The inputs that the request of each series was last built from, also where it was refused.
-    inputs: HashMap<SeriesKey, RequestInputs>,
-    refreshes: BTreeMap<SeriesKey, SeriesRefresh>,
+    series: SeriesTable,
     budgets: Budgets,
     memory: MemoryBudget,
     publisher: Publisher<C>,
@@ -137,7 +136,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         let workers = Workers::new(source, setup.machine.clone(), Arc::clone(&forecasts));
         let leadership = Leadership::default();
         Self {
-            publisher: publisher(&cluster, &forecasts, &leadership, &setup),
+            publisher: Publisher::new(&cluster, &forecasts, &leadership, &setup),
             cluster,
             workers: Arc::new(workers),
             clocks: setup.machine.clock().reading(),
@@ -146,9 +145,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             setup,
             forecasts,
             sources: BTreeMap::new(),
-            first_seen: HashMap::new(),
-            inputs: HashMap::new(),
-            refreshes: BTreeMap::new(),
+            series: SeriesTable::default(),
             running: JoinSet::new(),
             leadership,
         }
@@ -159,7 +156,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     #[must_use]
     pub fn led_by(self, leadership: Leadership) -> Self {
         Self {
-            publisher: publisher(&self.cluster, &self.forecasts, &leadership, &self.setup),
+            publisher: Publisher::new(&self.cluster, &self.forecasts, &leadership, &self.setup),
             leadership,
             ..self
         }
@@ -184,8 +181,9 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         let now = self.setup.machine.clock().reading();
         let before = std::mem::replace(&mut self.clocks, now);
         if !now.step_since(before).is_zero() {
-            let refreshes = self.refreshes.values_mut();
-            refreshes.for_each(|refresh| refresh.expedite(now.monotonic()));
+            for (_, refresh) in self.series.refreshes_mut() {
+                refresh.expedite(now.monotonic());
+            }
         }
         let sources = self.update_sources();
         self.update_series(&sources, now.monotonic());
@@ -203,35 +201,31 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     /// True if the watched copies of autoscalers and predictions are current. By an old copy that lacks an autoscaler,
     /// its prediction would look left behind.
     fn is_current(&self) -> bool {
-        // False without the CRD of fleets; then no list of fleets could ever be current.
-        let has_fleets = self.cluster.knows_federated();
-        let is_fresh = |kind| self.cluster.stale_autoscalers(kind, None).is_none();
-        is_fresh(OwnerKind::Effective)
+        self.is_fresh(OwnerKind::Effective)
             && self.cluster.stale_predictions().is_none()
-            && (!has_fleets || is_fresh(OwnerKind::Federated))
+            // Without the CRD of fleets, no list of fleets could ever be current.
+            && (!self.cluster.knows_federated() || self.is_fresh(OwnerKind::Federated))
+    }
+
+    fn is_fresh(&self, kind: OwnerKind) -> bool {
+        self.cluster.stale_autoscalers(kind, None).is_none()
     }
 
     /// Waits until everything that earlier passes had published is written, or could not be.
     pub async fn delivered(&self) {
-        self.publisher.delivered().await;
+        self.publisher.queue.delivered().await;
     }
 
     /// The autoscalers with predictions. One whose spec is invalid now, or that cannot be decoded, keeps the series of
     /// its last valid spec.
     fn update_sources(&mut self) -> Vec<Arc<ForecastSource>> {
         let (existing, unreadable) = autoscalers(&*self.cluster);
-        let targets = Arc::clone(&self.setup.targets);
-        let is_scaled = |one: &Autoscaler| {
-            targets
-                .check(one.metadata(), &one.spec().scale_target_ref)
-                .is_ok()
-        };
-        let is_used = |one: &Autoscaler| !one.is_deleting() && is_scaled(one);
-        let existing: Vec<_> = existing.filter(is_used).collect();
-        let uids: HashSet<&str> = existing.iter().map(Autoscaler::uid).collect();
-        let exists = |uid: &str| uids.contains(uid) || unreadable.contains(uid);
-        self.sources.retain(|uid, _| exists(uid));
-        self.forecasts.shares().retain(exists);
+        let existing: Vec<_> = existing.filter(|one| self.is_used(one)).collect();
+        let uids: HashSet<&str> = (existing.iter().map(Autoscaler::uid))
+            .chain(unreadable.iter().map(String::as_str))
+            .collect();
+        self.sources.retain(|uid, _| uids.contains(&**uid));
+        (self.forecasts.shares()).retain(|uid| uids.contains(uid));
         for autoscaler in existing {
             let predicts = autoscaler.spec().prediction.is_some();
             // An object is validated when it is new or has changed, and not with every pass.
@@ -254,6 +248,12 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.sources.values().cloned().collect()
     }
 
+    /// True if the demand of an autoscaler is forecast.
+    fn is_used(&self, autoscaler: &Autoscaler) -> bool {
+        let (metadata, target) = (autoscaler.metadata(), &autoscaler.spec().scale_target_ref);
+        !autoscaler.is_deleting() && self.setup.targets.check(metadata, target).is_ok()
+    }
+
     /// Updates the refresh of every series that the sources need, and drops everything of other series.
     fn update_series(&mut self, sources: &[Arc<ForecastSource>], now: Monotonic) {
         let mut all = Vec::new();
@@ -266,23 +266,20 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             self.update_one(source, series, now);
         }
         let needed: HashSet<_> = all.into_iter().map(|(_, series)| series.key).collect();
-        self.refreshes.retain(|key, _| needed.contains(key));
-        self.inputs.retain(|key, _| needed.contains(key));
-        self.first_seen.retain(|key, _| needed.contains(key));
+        self.series.retain(&needed);
         self.forecasts.retain(|key| needed.contains(key));
-        let measured = self.forecasts.demand_history();
-        measured.retain(|key| needed.contains(key));
-        let refreshes = self.refreshes.values();
-        let read: HashSet<_> = refreshes.flat_map(SeriesRefresh::cache_keys).collect();
+        (self.forecasts.demand_history()).retain(|key| needed.contains(key));
+        let read = self.series.cache_keys();
         self.workers.history.retain(|key| read.contains(key));
     }
 
     /// Decides which series go without a forecast, because the memory limit does not hold those of all.
     fn update_memory(&mut self, all: &[(&ForecastSource, SourceSeries<'_>)], now: Monotonic) {
-        let refreshes = &self.refreshes;
         let claims = all.iter().map(|(source, series)| Claim {
-            bytes: refreshes.get(&series.key).and_then(SeriesRefresh::bytes),
-            ..source.claim(&series.key)
+            namespace: source.namespace(),
+            created: source.autoscaler.created(),
+            key: &series.key,
+            bytes: (self.series.refresh(&series.key)).and_then(|refresh| refresh.bytes),
         });
         self.memory.update(&claims.collect::<Vec<_>>(), now);
         let left_out = self.memory.left_out();
@@ -290,20 +287,17 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     }
 
     fn update_one(&mut self, source: &ForecastSource, series: &SourceSeries<'_>, now: Monotonic) {
-        let key = series.key.clone();
-        if let Some(refused) = self.memory.refusal(&key) {
-            self.refreshes.remove(&key);
-            self.inputs.remove(&key);
-            self.forecasts.withdraw(key, refused);
+        let key = &series.key;
+        if let Some(refused) = self.memory.refusal(key) {
+            self.series.reset(key);
+            self.forecasts.withdraw(key.clone(), refused);
             return;
         }
-        let first_seen = *self.first_seen.entry(key.clone()).or_insert(now);
-        let facts = self.forecasts.demand_history().workload_facts(&key);
+        let entry = self.series.ask(key, now);
+        let demand = self.forecasts.demand_history();
+        let facts = demand.workload_facts(key);
         // A forecast for the default lead time would be replaced seconds later.
-        if facts.is_none()
-            && now.since(first_seen) < FIRST_SYNC
-            && !self.refreshes.contains_key(&key)
-        {
+        if facts.is_none() && entry.refresh.is_none() && now.since(entry.first_seen) < FIRST_SYNC {
             return;
         }
         let facts = validation::WorkloadFacts {
@@ -312,109 +306,66 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         };
         let history = self.workers.source.as_ref();
         let rules = history.map_or(0, |history| history.queries.version());
-        let pods = self.forecasts.demand_history().pod_names(&key);
-        let inputs = RequestInputs::new(source, series, facts, pods, rules);
-        if inputs.are_those_of(self.inputs.get(&key)) {
+        let inputs = RequestInputs::new(source, series, facts, demand.pod_names(key), rules);
+        if inputs.are_those_of(entry.inputs.as_ref()) {
             return;
         }
-        let request = self.request(source, series, &inputs);
-        let asked = request.as_ref().ok().map(|(request, _)| request);
-        let note = asked.and_then(|it| self.budgets.note(source.namespace(), &it.algorithm));
-        let query = asked.map(|it| query_text(&it.parts).into());
+        let request = match history {
+            Some(history) => RefreshRequest::build(&history.queries, source, series, &inputs),
+            None => Err(Refused::new(
+                Reason::QueryError,
+                "no Prometheus is configured; start the controller with --prometheus URL",
+            )),
+        };
+        entry.inputs = Some(inputs);
+        let (note, query) = match &request {
+            Ok((request, _)) => (
+                self.budgets.note(source.namespace(), &request.algorithm),
+                Some(query_text(&request.parts).into()),
+            ),
+            Err(_) => (None, None),
+        };
         self.forecasts.annotate(key.clone(), note, query);
-        let updated = request
-            .and_then(|(request, forecaster)| self.update_refresh(&key, request, forecaster, now));
-        if let Err(refused) = updated {
-            self.refreshes.remove(&key);
+        if let Err(refused) = entry.update(request, now) {
             self.forecasts.withdraw(key.clone(), refused);
         }
-        self.inputs.insert(key, inputs);
-    }
-
-    /// Replaces the refresh of a series, unless the request is the same but for its lead time: then its due time, its
-    /// failures and what its forecaster has learned stay.
-    fn update_refresh(
-        &mut self,
-        key: &SeriesKey,
-        request: RefreshRequest,
-        forecaster: Box<dyn foretide_models::Forecaster>,
-        now: Monotonic,
-    ) -> Result<(), Refused> {
-        match self.refreshes.get_mut(key) {
-            Some(refresh) if refresh.serves(&request) => refresh.update(request),
-            before => {
-                let mut refresh = SeriesRefresh::new(request, forecaster, now)?;
-                match before {
-                    None => {}
-                    Some(before) if before.has_same_queries(&refresh) => {
-                        refresh.take_trade_offs(before);
-                    }
-                    // A forecast from another query may be about something else.
-                    Some(_) => {
-                        let message = "the history query has changed, and no forecast from the new query has been computed yet";
-                        let pending = Refused::new(Reason::Pending, message);
-                        self.forecasts.withdraw(key.clone(), pending);
-                    }
-                }
-                self.refreshes.insert(key.clone(), refresh);
-            }
-        }
-        Ok(())
     }
 
     /// Computes the prices that are due, from what the series measured, and passes them on.
     fn update_prices(&mut self, now: Monotonic) {
         let mut namespaces = BTreeMap::<_, Measured<'_>>::new();
-        for (key, refresh) in &self.refreshes {
-            if let Some(trade_offs) = refresh.trade_offs() {
-                let measured = namespaces.entry(refresh.namespace()).or_default();
-                measured.insert(key, trade_offs);
+        for (key, refresh) in self.series.refreshes() {
+            if let Some(trade_offs) = &refresh.trade_offs {
+                let namespace = Arc::clone(&refresh.namespace);
+                (namespaces.entry(namespace).or_default()).insert(key, trade_offs);
             }
         }
         self.budgets.update(&namespaces, now);
-        for refresh in self.refreshes.values_mut() {
-            refresh.set_price(self.budgets.price(&refresh.namespace()));
+        for (_, refresh) in self.series.refreshes_mut() {
+            refresh.price = self.budgets.price(&refresh.namespace);
         }
         self.setup.telemetry.set_budgets(self.budgets.gauges());
     }
 
-    fn request(
-        &self,
-        source: &ForecastSource,
-        series: &SourceSeries<'_>,
-        inputs: &RequestInputs,
-    ) -> Result<(RefreshRequest, Box<dyn foretide_models::Forecaster>), Refused> {
-        let history = self.workers.source.as_ref().ok_or_else(|| {
-            let message = "no Prometheus is configured; start the controller with --prometheus URL";
-            Refused::new(Reason::QueryError, message)
-        })?;
-        RefreshRequest::build(&history.queries, source, series, inputs)
-    }
-
     /// Starts every refresh that is due.
     fn start_due(&mut self, now: Monotonic) {
-        for (key, refresh) in &mut self.refreshes {
-            let (workers, running) = (&self.workers, &mut self.running);
+        for (key, refresh) in self.series.refreshes_mut() {
             refresh.start_if_due(now, |refresher| {
-                let (workers, key) = (Arc::clone(workers), key.clone());
-                let task = async move {
+                let (workers, key) = (Arc::clone(&self.workers), key.clone());
+                self.running.spawn(async move {
                     let result = workers.refresh(&key, refresher).await;
                     (key, result)
-                };
-                running.spawn(task)
+                })
             });
         }
     }
 
     fn publish_servers(&self) {
-        let source = self.workers.source.as_ref();
+        let (telemetry, source) = (&self.setup.telemetry, self.workers.source.as_ref());
         let now = self.setup.machine.clock().now();
         let servers = source.map(|source| source.reader.servers());
-        self.setup
-            .telemetry
-            .set_servers(&servers.unwrap_or_default(), now);
-        let slow = self.workers.slow_namespaces();
-        self.setup.telemetry.set_slow_namespaces(&slow);
+        telemetry.set_servers(&servers.unwrap_or_default(), now);
+        telemetry.set_slow_namespaces(&self.workers.slow_namespaces());
     }
 
     /// Records results as they come, until there are no more or the next pass is due.
@@ -430,48 +381,35 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             };
             match joined {
                 Some(Ok((task, (key, result)))) => self.record(task, key, result),
-                Some(Err(error)) => self.discard(&error),
+                // The next pass builds a new refresh for a series whose task panicked.
+                Some(Err(error)) => self.series.reset_running(error.id()),
                 None => break,
             }
         }
     }
 
     fn record(&mut self, task: Id, key: SeriesKey, result: Option<RefreshResult>) {
-        // The series may have been replaced or dropped since the task started.
-        let refresh = self.refreshes.get_mut(&key);
-        let Some(refresh) = refresh.filter(|refresh| refresh.is_running_as(task)) else {
+        let Some(entry) = self.series.running(&key, task) else {
             return;
         };
-        // Without a Prometheus, for which no refresh is built.
-        let Some(result) = result else {
+        // Absent without a Prometheus, for which no refresh is built.
+        let (Some(refresh), Some(result)) = (&mut entry.refresh, result) else {
             return;
         };
         for rejection in result.rejected {
             self.setup.telemetry.rejected(rejection.as_str());
         }
         refresh.schedule_next(&result.outcome, self.setup.machine.clock().monotonic());
-        let lead_time = refresh.lead_time();
+        let lead_time = refresh.request.lead_time;
         if let Some(refresher) = result.refresher {
             let bytes = refresher.bytes(&self.workers.history);
             // What could not be read takes no memory yet.
             let is_read = !matches!(result.outcome, Err(RefreshError::Unread(_)));
-            refresh.set_idle(refresher, Some(bytes).filter(|_| is_read));
+            refresh.set_idle(refresher, is_read.then_some(bytes));
         } else {
-            // The next pass builds a new one.
-            self.refreshes.remove(&key);
-            self.inputs.remove(&key);
+            entry.reset();
         }
         self.record_outcome(key, result.outcome, lead_time);
-    }
-
-    /// Drops the series whose task panicked; the next pass builds a new refresh for it.
-    fn discard(&mut self, error: &JoinError) {
-        let failed = |refresh: &SeriesRefresh| refresh.is_running_as(error.id());
-        // A task that was aborted with its refresh is not found, and nothing is dropped. The inputs first, because
-        // they are found by the refresh.
-        self.inputs
-            .retain(|key, _| !self.refreshes.get(key).is_some_and(failed));
-        self.refreshes.retain(|_, refresh| !failed(refresh));
     }
 
     fn record_outcome(
@@ -495,14 +433,4 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             }
         }
     }
-}
-
-fn publisher<C: Cluster>(
-    cluster: &Arc<C>,
-    forecasts: &Arc<Forecasts>,
-    leadership: &Leadership,
-    setup: &ForecasterSetup,
-) -> Publisher<C> {
-    let (cluster, forecasts) = (Arc::clone(cluster), Arc::clone(forecasts));
-    Publisher::new(Queue::new(cluster, forecasts, leadership.clone(), setup))
 }

@@ -28,19 +28,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-pub use self::queue::Queue;
-use self::queue::{PredictionWrite, WriteKey};
+use self::queue::{PredictionWrite, Queue, WriteKey};
 use super::{
+    ForecasterSetup,
     forecasts::Forecasts,
     series_key::SeriesKey,
     source::{ForecastSource, SourceSeries, autoscalers},
 };
 use foretide_api::ports::Cluster;
 use foretide_api::{
-    autoscaler::Autoscaler,
     ownership::{if_absent, is_part_of},
     status::{condition, forecast_status, with_transition_times},
 };
+use foretide_base::leadership::Leadership;
 
 /// Maximum number of samples that a status carries for one metric, so that objects stay small. Of more samples every
 /// n-th is published, so that they reach as far.
@@ -49,7 +49,8 @@ const MAX_SAMPLES: usize = 1_000;
 /// Decides which predictions of one cluster are to be written.
 #[derive(Debug)]
 pub struct Publisher<C> {
-    queue: Arc<Queue<C>>,
+    /// The writes that passes have decided.
+    pub queue: Arc<Queue<C>>,
     /// The specs that are as wanted, by UID of their autoscaler.
     up_to_date: HashMap<String, UpToDate>,
 }
@@ -80,9 +81,14 @@ struct SeriesOutcome {
 // === impl Publisher ===
 
 impl<C: Cluster> Publisher<C> {
-    pub fn new(queue: Queue<C>) -> Self {
+    pub fn new(
+        cluster: &Arc<C>,
+        forecasts: &Arc<Forecasts>,
+        leadership: &Leadership,
+        setup: &ForecasterSetup,
+    ) -> Self {
         Self {
-            queue: Arc::new(queue),
+            queue: Arc::new(Queue::new(cluster, forecasts, leadership, setup)),
             up_to_date: HashMap::new(),
         }
     }
@@ -107,7 +113,7 @@ impl<C: Cluster> Publisher<C> {
                 continue;
             }
             let publication = Publication::new(source, live, &forecasts, now);
-            if !self.is_up_to_date(&publication) || publication.needs_status(&forecasts) {
+            if !self.is_up_to_date(&publication) || publication.due_outcomes(&forecasts).is_some() {
                 let (source, live) = (Arc::clone(source), live.cloned());
                 wanted.insert(key, PredictionWrite::Publish { source, live });
             }
@@ -121,11 +127,6 @@ impl<C: Cluster> Publisher<C> {
         self.queue.submit(BTreeMap::new());
     }
 
-    /// Waits until every write that was submitted has ended.
-    pub async fn delivered(&self) {
-        self.queue.delivered().await;
-    }
-
     /// True if the spec is as wanted.
     fn is_up_to_date(&mut self, publication: &Publication<'_>) -> bool {
         let (source, live) = (publication.source, publication.live);
@@ -136,11 +137,12 @@ impl<C: Cluster> Publisher<C> {
         let Some(live) = live.filter(|_| publication.has_spec()) else {
             return false;
         };
-        let series = publication.series.iter();
         let up_to_date = UpToDate {
             source: Arc::clone(source),
             live: Arc::clone(live),
-            series: series.map(|series| series.key.clone()).collect(),
+            series: (publication.series.iter())
+                .map(|series| series.key.clone())
+                .collect(),
         };
         self.up_to_date.insert(source.uid().to_owned(), up_to_date);
         true
@@ -153,22 +155,20 @@ impl<C: Cluster> Publisher<C> {
         existing: &[Arc<TimeSeriesPrediction>],
     ) -> BTreeMap<WriteKey, PredictionWrite> {
         let (readable, _) = autoscalers(&*self.queue.cluster);
-        let all: Vec<_> = readable.collect();
-        let known: HashSet<&str> = all.iter().map(Autoscaler::uid).collect();
-        let with_prediction = all.iter().filter(|one| one.spec().prediction.is_some());
-        let predicting: HashSet<&str> = with_prediction.map(Autoscaler::uid).collect();
-        let writes = existing.iter().filter_map(|tsp| {
+        let predicts: HashMap<String, bool> = readable
+            .map(|one| (one.uid().to_owned(), one.spec().prediction.is_some()))
+            .collect();
+        let mut writes = BTreeMap::new();
+        for tsp in existing {
             let write = match controller_uid(tsp) {
                 // A prediction whose owner no longer exists is left to the garbage collector.
-                Some(owner) if known.contains(owner) && !predicting.contains(owner) => {
-                    PredictionWrite::Delete(Arc::clone(tsp))
-                }
-                None if !is_marked(tsp) => PredictionWrite::MarkNotManaged(Arc::clone(tsp)),
-                Some(_) | None => return None,
+                Some(owner) if predicts.get(owner) == Some(&false) => PredictionWrite::Delete,
+                None if !is_marked(tsp) => PredictionWrite::MarkNotManaged,
+                Some(_) | None => continue,
             };
-            Some((key_of(tsp), write))
-        });
-        writes.collect()
+            writes.insert(key_of(tsp), write(Arc::clone(tsp)));
+        }
+        writes
     }
 }
 
@@ -209,50 +209,80 @@ impl<'a> Publication<'a> {
         }
     }
 
+    /// The manifest of the prediction; with the UID of the live one, so that no other is changed, or, if there is none,
+    /// only for one that does not exist.
     fn manifest(&self) -> Value {
+        let source = self.source;
         let uid = self.live.and_then(|tsp| tsp.uid()).unwrap_or_default();
-        manifest(self.source, &self.series, &uid)
+        let mut metadata = source.prediction_metadata();
+        if !uid.is_empty()
+            && let Some(fields) = metadata.as_object_mut()
+        {
+            fields.insert("uid".into(), uid.as_str().into());
+        }
+        let target = &source.workload.target;
+        let prediction = source.prediction();
+        let algorithm = (prediction.prediction_algorithm.as_ref())
+            .and_then(|algorithm| serde_json::to_value(algorithm).ok());
+        let mut metrics = Vec::new();
+        for series in &self.series {
+            let mut entry = described(series.metric, &source.identifier(&series.key));
+            if let (Some(algorithm), Some(fields)) = (&algorithm, entry.as_object_mut()) {
+                fields.insert("algorithm".into(), algorithm.clone());
+            }
+            metrics.push(entry);
+        }
+        let manifest = json!({
+            "apiVersion": "prediction.crane.io/v1alpha1",
+            "kind": "TimeSeriesPrediction",
+            "metadata": metadata,
+            "spec": {
+                "targetRef": {
+                    "apiVersion": target.api_version,
+                    "kind": target.kind,
+                    "name": target.name,
+                    "namespace": target.namespace,
+                },
+                "predictionWindowSeconds": source.window().as_secs(),
+                "predictionMetrics": metrics,
+            },
+        });
+        if uid.is_empty() {
+            return if_absent(&manifest);
+        }
+        manifest
     }
 
     /// True if the stored spec is as wanted.
     fn has_spec(&self) -> bool {
         let manifest = self.manifest();
         let wanted = manifest.get("spec").unwrap_or(&Value::Null);
-        let stored = self
-            .live
-            .and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
-        stored.is_some_and(|spec| is_part_of(wanted, &spec))
+        (self.live)
+            .and_then(|tsp| serde_json::to_value(&tsp.spec).ok())
+            .is_some_and(|stored| is_part_of(wanted, &stored))
     }
 
-    fn needs_status(&self, forecasts: &Forecasts) -> bool {
-        let (before, outcomes) = (self.stored_status(), self.outcomes(forecasts));
-        needs_write(before, &outcomes, self.source.window(), self.now)
+    fn stored_status(&self) -> Option<&TimeSeriesPredictionStatus> {
+        self.live?.status.as_ref()
     }
 
-    fn stored_status(&self) -> &TimeSeriesPredictionStatus {
-        static NONE: TimeSeriesPredictionStatus = TimeSeriesPredictionStatus {
-            prediction_metrics: None,
-            conditions: None,
-        };
-        let stored = self.live.and_then(|tsp| tsp.status.as_ref());
-        stored.unwrap_or(&NONE)
-    }
-
-    fn outcomes(&self, forecasts: &Forecasts) -> Vec<SeriesOutcome> {
-        let outcomes = self.series.iter().map(|series| SeriesOutcome {
-            identifier: self.source.identifier(&series.key),
-            outcome: forecasts.with_details(&series.key, self.now),
-            query: forecasts.query(&series.key),
-        });
-        outcomes.collect()
+    /// The outcomes for the status, if it is to be written.
+    fn due_outcomes(&self, forecasts: &Forecasts) -> Option<Vec<SeriesOutcome>> {
+        let outcomes: Vec<_> = (self.series.iter())
+            .map(|series| SeriesOutcome {
+                identifier: self.source.identifier(&series.key),
+                outcome: forecasts.with_details(&series.key, self.now),
+                query: forecasts.query(&series.key),
+            })
+            .collect();
+        let window = self.source.window();
+        needs_write(self.stored_status(), &outcomes, window, self.now).then_some(outcomes)
     }
 
     /// The status that is to be written, if one is.
     fn status(&self, forecasts: &Forecasts) -> Option<TimeSeriesPredictionStatus> {
-        let (before, outcomes) = (self.stored_status(), self.outcomes(forecasts));
-        let (window, now) = (self.source.window(), self.now);
-        let is_due = needs_write(before, &outcomes, window, now);
-        is_due.then(|| status(outcomes, before, window, now))
+        let (outcomes, before) = (self.due_outcomes(forecasts)?, self.stored_status());
+        Some(status(outcomes, before, self.source.window(), self.now))
     }
 }
 
@@ -275,26 +305,26 @@ impl SeriesOutcome {
     }
 
     fn into_status(self, window: SignedDuration, now: Timestamp) -> PredictionMetricStatus {
+        let (ready, reason) = self.readiness();
         let status = PredictionMetricStatus {
+            ready,
+            reason: reason.map(str::to_owned),
             resource_identifier: Some(self.identifier),
             query: self.query.as_deref().map(str::to_owned),
             ..PredictionMetricStatus::default()
         };
         match self.outcome {
             Ok((forecast, details)) => PredictionMetricStatus {
-                ready: true,
                 peak: forecast.demand(now, window).map(rounded),
                 prediction: Some(vec![PredictedSeries {
                     samples: Some(samples(&forecast, window, now)),
                     ..PredictedSeries::default()
                 }]),
-                reason: details.remark.map(|remark| remark.as_str().to_owned()),
                 message: Some(details.notes.clone()).filter(|notes| !notes.is_empty()),
                 forecast: Some(forecast_status(&details)),
                 ..status
             },
             Err(refused) => PredictionMetricStatus {
-                reason: Some(refused.reason.as_str().to_owned()),
                 message: Some(refused.message),
                 ..status
             },
@@ -308,57 +338,9 @@ fn rounded(value: f64) -> String {
 }
 
 fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&str> {
-    let owners = tsp.metadata.owner_references.iter().flatten();
-    owners
-        .into_iter()
+    (tsp.metadata.owner_references.iter().flatten())
         .find(|owner| owner.controller == Some(true))
         .map(|owner| &*owner.uid)
-}
-
-/// The manifest of a prediction; with the UID of the live one, so that no other is changed, or, if there is none, only
-/// for one that does not exist.
-fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>], uid: &str) -> Value {
-    let mut metadata = source.prediction_metadata();
-    if !uid.is_empty()
-        && let Some(fields) = metadata.as_object_mut()
-    {
-        fields.insert("uid".into(), uid.into());
-    }
-    let target = &source.workload.target;
-    let prediction = source.prediction();
-    let algorithm = prediction.prediction_algorithm.as_ref();
-    let metrics: Vec<Value> = series
-        .iter()
-        .map(|series| {
-            let mut entry = described(series.metric, &source.identifier(&series.key));
-            if let (Some(algorithm), Some(fields)) = (
-                algorithm.and_then(|a| serde_json::to_value(a).ok()),
-                entry.as_object_mut(),
-            ) {
-                fields.insert("algorithm".into(), algorithm);
-            }
-            entry
-        })
-        .collect();
-    let manifest = json!({
-        "apiVersion": "prediction.crane.io/v1alpha1",
-        "kind": "TimeSeriesPrediction",
-        "metadata": metadata,
-        "spec": {
-            "targetRef": {
-                "apiVersion": target.api_version,
-                "kind": target.kind,
-                "name": target.name,
-                "namespace": target.namespace,
-            },
-            "predictionWindowSeconds": source.window().as_secs(),
-            "predictionMetrics": metrics,
-        },
-    });
-    if uid.is_empty() {
-        return if_absent(&manifest);
-    }
-    manifest
 }
 
 fn described(metric: &MetricSpec, identifier: &str) -> Value {
@@ -372,35 +354,29 @@ fn described(metric: &MetricSpec, identifier: &str) -> Value {
 
 fn status(
     outcomes: Vec<SeriesOutcome>,
-    before: &TimeSeriesPredictionStatus,
+    before: Option<&TimeSeriesPredictionStatus>,
     window: SignedDuration,
     now: Timestamp,
 ) -> TimeSeriesPredictionStatus {
-    let metrics: Vec<_> = outcomes
-        .into_iter()
+    let metrics: Vec<_> = (outcomes.into_iter())
         .map(|one| one.into_status(window, now))
         .collect();
-    let missing = metrics.iter().find(|metric| !metric.ready);
-    let condition = match missing {
-        None => ready(true, "PredictSucceed", "every metric has a forecast"),
-        Some(metric) => ready(false, "PredictPartial", &partial(metric)),
+    let conditions = match metrics.iter().find(|metric| !metric.ready) {
+        None => {
+            let message = "every metric has a forecast";
+            ready(before, true, "PredictSucceed", message, now)
+        }
+        Some(metric) => {
+            let [name, message] = [&metric.resource_identifier, &metric.message]
+                .map(|text| text.as_deref().unwrap_or_default());
+            let message = format!("{name} has no forecast: {message}");
+            ready(before, false, "PredictPartial", &message, now)
+        }
     };
     TimeSeriesPredictionStatus {
         prediction_metrics: Some(metrics),
-        conditions: Some(with_transition_times(
-            vec![condition],
-            before.conditions.as_deref(),
-            now,
-        )),
+        conditions: Some(conditions),
     }
-}
-
-fn partial(metric: &PredictionMetricStatus) -> String {
-    let name = metric.resource_identifier.as_deref().unwrap_or_default();
-    format!(
-        "{name} has no forecast: {}",
-        metric.message.as_deref().unwrap_or_default()
-    )
 }
 
 /// The samples of a forecast that a status carries.
@@ -411,28 +387,32 @@ fn published(
 ) -> impl Iterator<Item = Prediction> + '_ {
     // Twice the window, so that the status is written once per window and not with every refresh.
     let end = now.saturating_add(window + window).unwrap_or(now);
-    let within = move || {
-        let samples = forecast.samples();
-        samples.filter(move |sample| sample.at >= now && sample.at <= end)
-    };
-    within().step_by(within().count().div_ceil(MAX_SAMPLES).max(1))
+    let count = within(forecast, now, end).count();
+    within(forecast, now, end).step_by(count.div_ceil(MAX_SAMPLES).max(1))
 }
 
+fn within(
+    forecast: &Forecast,
+    from: Timestamp,
+    to: Timestamp,
+) -> impl Iterator<Item = Prediction> + '_ {
+    (forecast.samples()).filter(move |sample| (from..=to).contains(&sample.at))
+}
+
+/// The published samples, to five decimals, as crane writes.
 fn samples(forecast: &Forecast, window: SignedDuration, now: Timestamp) -> Vec<PredictedSample> {
-    // Five decimals, as crane writes.
-    let number = |value: f64| format!("{value:.5}");
     published(forecast, window, now)
         .map(|sample| PredictedSample {
-            value: Some(number(sample.value)),
+            value: Some(format!("{:.5}", sample.value)),
             timestamp: Some(sample.at.as_second()),
-            upper: sample.upper.map(number),
+            upper: sample.upper.map(|upper| format!("{upper:.5}")),
         })
         .collect()
 }
 
 /// True if readiness or a reason changed, or the published samples end within a window and there are later ones.
 fn needs_write(
-    before: &TimeSeriesPredictionStatus,
+    before: Option<&TimeSeriesPredictionStatus>,
     outcomes: &[SeriesOutcome],
     window: SignedDuration,
     now: Timestamp,
@@ -461,9 +441,9 @@ fn needs_write(
 }
 
 fn metrics_of(
-    status: &TimeSeriesPredictionStatus,
+    status: Option<&TimeSeriesPredictionStatus>,
 ) -> impl Iterator<Item = &PredictionMetricStatus> {
-    status.prediction_metrics.iter().flatten()
+    (status.into_iter()).flat_map(|status| status.prediction_metrics.iter().flatten())
 }
 
 fn last_sample(metric: &PredictionMetricStatus) -> Option<i64> {
@@ -472,11 +452,9 @@ fn last_sample(metric: &PredictionMetricStatus) -> Option<i64> {
 }
 
 fn is_marked(tsp: &TimeSeriesPrediction) -> bool {
-    let conditions = tsp
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref());
-    conditions.is_some_and(|found| found.iter().any(|c| c.reason == "NotManaged"))
+    (tsp.status.iter())
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| condition.reason == "NotManaged")
 }
 
 fn not_managed(
@@ -485,17 +463,24 @@ fn not_managed(
 ) -> TimeSeriesPredictionStatus {
     let message = "not owned by an EffectiveHorizontalPodAutoscaler or a FederatedHPA, so it is not updated; \
                    set spec.prediction of one to get a forecast";
-    let condition = ready(false, "NotManaged", message);
-    let known = before.and_then(|status| status.conditions.as_deref());
     TimeSeriesPredictionStatus {
         prediction_metrics: None,
-        conditions: Some(with_transition_times(vec![condition], known, now)),
+        conditions: Some(ready(before, false, "NotManaged", message, now)),
     }
 }
 
-fn ready(ready: bool, reason: &str, message: &str) -> Condition {
+/// The condition `Ready`, with the time of its last transition.
+fn ready(
+    before: Option<&TimeSeriesPredictionStatus>,
+    ready: bool,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> Vec<Condition> {
     let status = if ready { "True" } else { "False" };
-    condition("Ready", status, reason, message)
+    let conditions = vec![condition("Ready", status, reason, message)];
+    let known = before.and_then(|status| status.conditions.as_deref());
+    with_transition_times(conditions, known, now)
 }
 
 #[cfg(test)]
@@ -527,12 +512,7 @@ mod tests {
     }
 
     fn status_at(window: SignedDuration, now: Timestamp) -> TimeSeriesPredictionStatus {
-        status(
-            outcomes(window, MORE),
-            &TimeSeriesPredictionStatus::default(),
-            window,
-            now,
-        )
+        status(outcomes(window, MORE), None, window, now)
     }
 
     #[test]
@@ -551,7 +531,7 @@ mod tests {
             ] {
                 let now = NOW + later;
                 assert_eq!(
-                    needs_write(&before, &outcomes(window, MORE), window, now),
+                    needs_write(Some(&before), &outcomes(window, MORE), window, now),
                     due,
                     "{window:#} {later:#}"
                 );
@@ -564,6 +544,11 @@ mod tests {
         let window = MINUTE * 30;
         let before = status_at(window, NOW);
         let outcomes = outcomes(window, SignedDuration::ZERO);
-        assert!(!needs_write(&before, &outcomes, window, NOW + MINUTE * 50));
+        assert!(!needs_write(
+            Some(&before),
+            &outcomes,
+            window,
+            NOW + MINUTE * 50
+        ));
     }
 }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use foretide_domain::{forecast::Refused, lead_time::LeadTime};
+use foretide_domain::forecast::Refused;
 use foretide_models::{Forecast, Forecaster, TradeOffs};
 use jiff::SignedDuration;
 use tokio::task::{AbortHandle, Id};
@@ -25,20 +25,20 @@ const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(15);
 /// The schedule of one series.
 #[derive(Debug)]
 pub struct SeriesRefresh {
-    request: RefreshRequest,
+    pub request: RefreshRequest,
     /// The namespace of the object that it forecasts for.
-    namespace: Arc<str>,
+    pub namespace: Arc<str>,
     /// The queries of its refresher.
     queries: Vec<RangeQuery>,
     due_at: Monotonic,
     failures: u32,
     refresh_period: SignedDuration,
-    /// The price in its namespace.
-    price: Option<f64>,
-    /// The trade-offs that its forecaster measured up to the last refresh.
-    trade_offs: Option<TradeOffs>,
+    /// The price in its namespace, for the refreshes to come.
+    pub price: Option<f64>,
+    /// Cost and saving that each quantile would have had up to the last refresh, if the series shares a budget.
+    pub trade_offs: Option<TradeOffs>,
     /// The memory that its forecaster and its history took after the last refresh that read it.
-    bytes: Option<usize>,
+    pub bytes: Option<usize>,
     state: RefreshState,
 }
 
@@ -73,8 +73,8 @@ impl SeriesRefresh {
         let refresher = Refresher::new(&request, forecaster)?;
         Ok(Self {
             request,
-            namespace: refresher.namespace(),
-            queries: refresher.queries().cloned().collect(),
+            namespace: Arc::clone(&refresher.plan.namespace),
+            queries: refresher.plan.queries().cloned().collect(),
             due_at: now,
             failures: 0,
             refresh_period,
@@ -101,30 +101,10 @@ impl SeriesRefresh {
         self.request.idle = request.idle;
     }
 
-    pub fn lead_time(&self) -> LeadTime {
-        self.request.lead_time
-    }
-
-    /// The namespace of the object that it forecasts for.
-    pub fn namespace(&self) -> Arc<str> {
-        Arc::clone(&self.namespace)
-    }
-
-    /// Cost and saving that each quantile would have had, if the series shares a budget.
-    pub fn trade_offs(&self) -> Option<&TradeOffs> {
-        self.trade_offs.as_ref()
-    }
-
     /// Takes over what the forecaster before an edit has measured, until its own has measured it. Without this, the
     /// series would have no trade-offs for a while, and the price of its namespace would change twice.
-    pub fn take_trade_offs(&mut self, before: &mut Self) {
-        let trade_offs = before.trade_offs.take();
-        self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
-    }
-
-    /// Sets the price for the refreshes to come.
-    pub fn set_price(&mut self, price: Option<f64>) {
-        self.price = price;
+    pub fn take_trade_offs(&mut self, before: Self) {
+        self.trade_offs = (before.trade_offs).filter(|_| is_priced(&self.request.algorithm));
     }
 
     /// True if `other` reads the same history.
@@ -171,16 +151,11 @@ impl SeriesRefresh {
         matches!(&self.state, RefreshState::Running(running) if running.0.id() == task)
     }
 
-    /// The bytes that the series takes, once they are measured.
-    pub fn bytes(&self) -> Option<usize> {
-        self.bytes
-    }
-
     /// Ends a refresh: its refresher is back, and what the series takes is measured anew if it was read.
     pub fn set_idle(&mut self, refresher: Box<Refresher>, bytes: Option<usize>) {
         self.bytes = bytes.or(self.bytes);
-        let trade_offs = refresher.trade_offs();
-        self.trade_offs = trade_offs.filter(|_| is_priced(&self.request.algorithm));
+        self.trade_offs =
+            (refresher.fit.forecaster.trade_offs()).filter(|_| is_priced(&self.request.algorithm));
         self.state = RefreshState::Idle(refresher);
     }
 
@@ -216,6 +191,7 @@ impl Drop for AbortOnDrop {
 mod tests {
     use std::time::Duration;
 
+    use foretide_domain::lead_time::LeadTime;
     use foretide_models::{Algorithm, auto};
     use jiff::Timestamp;
     use tokio::task::JoinSet;
@@ -295,7 +271,7 @@ mod tests {
         assert!(refresh.serves(&measured));
         let lead_time = measured.lead_time;
         refresh.update(measured);
-        assert_eq!(refresh.lead_time(), lead_time);
+        assert_eq!(refresh.request.lead_time, lead_time);
         let longer = RefreshRequest {
             algorithm: Algorithm::Auto(auto::Config {
                 lead_time: MINUTE * 5,

@@ -58,19 +58,21 @@ pub fn refused_queries<Q: DemandQueries>(
     autoscaler: Autoscaler,
     local: &Zone,
 ) -> Vec<(String, Refused)> {
-    let source = ForecastSource::of(autoscaler, local);
-    let predicted = source.filter(|source| source.workload.prediction.is_some());
-    let Some(source) = predicted else {
+    let Some(source) = ForecastSource::of(autoscaler, local) else {
         return Vec::new();
     };
-    let refused = source.workload.metrics.iter().filter_map(|metric| {
-        let series = source.of_all_pods(metric, None);
-        let inputs = RequestInputs::new(&source, &series, WorkloadFacts::default(), None, 0);
-        inputs.written_query.as_ref()?;
-        let refused = RefreshRequest::build(queries, &source, &series, &inputs).err()?;
-        Some((query_annotation(metric), refused))
-    });
-    refused.collect()
+    if source.workload.prediction.is_none() {
+        return Vec::new();
+    }
+    (source.workload.metrics.iter())
+        .filter_map(|metric| {
+            let series = source.of_all_pods(metric, None);
+            let inputs = RequestInputs::new(&source, &series, WorkloadFacts::default(), None, 0);
+            inputs.written_query.as_ref()?;
+            let refused = RefreshRequest::build(queries, &source, &series, &inputs).err()?;
+            Some((query_annotation(metric), refused))
+        })
+        .collect()
 }
 
 /// The annotation that may have the query of a metric's history.
@@ -90,8 +92,8 @@ impl RequestInputs {
     ) -> Self {
         let annotation = query_annotation(series.metric);
         Self {
-            generation: source.generation(),
-            written_query: source.annotation(&annotation).cloned(),
+            generation: source.autoscaler.generation(),
+            written_query: source.autoscaler.annotation(&annotation).cloned(),
             facts,
             scope: series.scope.clone(),
             pods,
@@ -120,15 +122,12 @@ impl RefreshRequest {
         inputs: &RequestInputs,
     ) -> Result<(Self, Box<dyn Forecaster>), Refused> {
         let prediction = source.prediction();
-        let invalid = |violation: validation::Violation| {
-            Refused::new(Reason::InvalidSpec, violation.to_string())
-        };
-        let lead_time = validation::lead_time(&prediction, inputs.facts).map_err(invalid)?;
-        let algorithm = validation::algorithm(&prediction, inputs.facts).map_err(invalid)?;
+        let lead_time = valid(validation::lead_time(&prediction, inputs.facts))?;
+        let algorithm = valid(validation::algorithm(&prediction, inputs.facts))?;
         if inputs.facts.not_divided {
             return Err(Refused::not_divided());
         }
-        let forecaster = validation::build(algorithm.clone()).map_err(invalid)?;
+        let forecaster = valid(validation::build(algorithm.clone()))?;
         let written = inputs.written_query.as_deref();
         let demand = Demand {
             target: &source.workload.target,
@@ -155,6 +154,11 @@ impl RefreshRequest {
         };
         Ok((request, forecaster))
     }
+}
+
+/// Refuses a prediction that violates a rule.
+fn valid<T>(result: Result<T, validation::Violation>) -> Result<T, Refused> {
+    result.map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
 }
 
 #[cfg(test)]

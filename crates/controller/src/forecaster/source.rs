@@ -24,17 +24,14 @@ use foretide_federate::AssignmentKind;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use super::{
-    forecasts::Forecasts, history::QueryPart, memory::Claim, series_key::SeriesKey,
-    shares::FleetMember,
-};
+use super::{forecasts::Forecasts, history::QueryPart, series_key::SeriesKey, shares::FleetMember};
 use foretide_api::ports::{Cluster, Demand, DemandQueries, ListedAutoscalers, MemberSeries};
 use foretide_api::{autoscaler::Autoscaler, ownership::owned_by, validation};
 
 /// An autoscaler with a prediction, in its last valid version.
 #[derive(Debug)]
 pub struct ForecastSource {
-    autoscaler: Autoscaler,
+    pub autoscaler: Autoscaler,
     pub workload: Workload,
     fleet: Option<FleetMetrics>,
 }
@@ -124,30 +121,8 @@ impl ForecastSource {
         self.autoscaler.namespace()
     }
 
-    /// The claim of one of its series on the memory, before it is measured.
-    pub fn claim<'a>(&'a self, key: &'a SeriesKey) -> Claim<'a> {
-        Claim {
-            namespace: self.namespace(),
-            created: self.autoscaler.created(),
-            key,
-            bytes: None,
-        }
-    }
-
-    pub fn generation(&self) -> Option<i64> {
-        self.autoscaler.generation()
-    }
-
-    pub fn annotation(&self, name: &str) -> Option<&String> {
-        self.autoscaler.annotation(name)
-    }
-
     pub fn prediction(&self) -> Prediction {
-        self.autoscaler
-            .spec()
-            .prediction
-            .clone()
-            .unwrap_or_default()
+        (self.autoscaler.spec().prediction.clone()).unwrap_or_default()
     }
 
     /// Time ahead for which the forecast is used.
@@ -171,16 +146,15 @@ impl ForecastSource {
 
     /// The series that it needs: one per distinct metric, or one per metric and member.
     pub fn series<'a>(&'a self, forecasts: &Forecasts) -> Vec<SourceSeries<'a>> {
-        let uid = self.uid();
-        let members = self
-            .fleet
-            .as_ref()
-            .and_then(|_| forecasts.shares().members(uid));
-        let mut seen = BTreeSet::new();
-        let metrics = self.workload.metrics.iter();
-        let distinct = metrics.filter(|metric| seen.insert(metric.identifier()));
-        let mut series = Vec::new();
-        for metric in distinct {
+        let members = match &self.fleet {
+            Some(_) => forecasts.shares().members(self.uid()),
+            None => None,
+        };
+        let (mut seen, mut series) = (BTreeSet::new(), Vec::new());
+        for metric in &self.workload.metrics {
+            if !seen.insert(metric.identifier()) {
+                continue;
+            }
             let mut own = match &members {
                 Some(members) => self.of_each_member(forecasts, metric, members),
                 None => Vec::new(),
@@ -202,24 +176,25 @@ impl ForecastSource {
         members: &Arc<[FleetMember]>,
     ) -> Vec<SourceSeries<'a>> {
         let identifier = metric.identifier();
-        let has_own =
-            |fleet: &FleetMetrics| fleet.duplicated && !fleet.scopes.contains(&identifier);
-        if !self.fleet.as_ref().is_some_and(has_own) {
+        if !(self.fleet.as_ref())
+            .is_some_and(|fleet| fleet.duplicated && !fleet.scopes.contains(&identifier))
+        {
             return Vec::new();
         }
-        let own = members.iter().map(|member| SourceSeries {
-            key: SeriesKey {
-                uid: SeriesKey::of_member(self.uid(), &member.name),
-                metric: identifier.clone(),
-            },
-            metric,
-            scope: SeriesScope::Members {
-                summed: Arc::new([member.clone()]),
-                fleet: Arc::clone(members),
-            },
-        });
         let history = forecasts.demand_history();
-        own.filter(|series| history.workload_facts(&series.key).is_some())
+        (members.iter())
+            .map(|member| SourceSeries {
+                key: SeriesKey {
+                    uid: SeriesKey::of_member(self.uid(), &member.name),
+                    metric: identifier.clone(),
+                },
+                metric,
+                scope: SeriesScope::Members {
+                    summed: Arc::new([member.clone()]),
+                    fleet: Arc::clone(members),
+                },
+            })
+            .filter(|series| history.workload_facts(&series.key).is_some())
             .collect()
     }
 
@@ -233,16 +208,17 @@ impl ForecastSource {
             uid: self.uid().to_owned(),
             metric: metric.identifier(),
         };
-        // A metric of the fleet that no pod has is one number, so one query answers for all members.
-        let once =
-            |fleet: &FleetMetrics| !metric.is_of_pods() && fleet.scopes.contains(&key.metric);
-        let scope = match members {
-            _ if self.fleet.as_ref().is_none_or(once) => SeriesScope::AllPods,
-            Some(members) => SeriesScope::Members {
+        let scope = match (&self.fleet, members) {
+            (None, _) => SeriesScope::AllPods,
+            // A metric of the fleet that no pod has is one number, so one query answers for all members.
+            (Some(fleet), _) if !metric.is_of_pods() && fleet.scopes.contains(&key.metric) => {
+                SeriesScope::AllPods
+            }
+            (Some(_), Some(members)) => SeriesScope::Members {
                 summed: Arc::clone(members),
                 fleet: Arc::clone(members),
             },
-            None => SeriesScope::Unknown,
+            (Some(_), None) => SeriesScope::Unknown,
         };
         SourceSeries { key, metric, scope }
     }
@@ -278,46 +254,55 @@ impl SeriesScope {
         queries: &Q,
         demand: Demand<'_>,
     ) -> Result<Vec<QueryPart>, Refused> {
-        let (members, fleet) = match self {
-            Self::AllPods => {
-                let (member, query) = (None, queries.query(&demand)?);
-                return Ok(vec![QueryPart { member, query }]);
-            }
+        match self {
+            Self::AllPods => Ok(vec![QueryPart {
+                member: None,
+                query: queries.query(&demand)?,
+            }]),
             Self::Unknown => {
                 let message = "no sync has reported yet which clusters belong to the fleet";
-                return Err(Refused::new(Reason::Pending, message));
+                Err(Refused::new(Reason::Pending, message))
             }
             Self::Members { summed, .. } if summed.is_empty() => {
                 let message = "no cluster belongs to the fleet, so its demand is unknown";
-                return Err(Refused::new(Reason::NoData, message));
+                Err(Refused::new(Reason::NoData, message))
             }
-            Self::Members { summed, fleet } => (summed.iter(), fleet),
-        };
-        let part = |member: &FleetMember| {
-            let series = MemberSeries {
-                name: &member.name,
-                endpoint: member.prometheus.as_deref(),
-                alone: has_own_endpoint(member, fleet),
-            };
-            Ok(QueryPart {
-                member: Some(Arc::clone(&member.name)),
-                query: queries.query(&Demand {
-                    member: Some(series),
-                    ..demand
-                })?,
-            })
-        };
-        members.map(part).collect()
+            Self::Members { summed, fleet } => (summed.iter())
+                .map(|member| member_part(queries, demand, member, fleet))
+                .collect(),
+        }
     }
 
     /// The members in which nothing runs now.
     pub fn idle(&self) -> BTreeSet<Arc<str>> {
-        let Self::Members { summed, .. } = self else {
-            return BTreeSet::new();
-        };
-        let idle = summed.iter().filter(|member| member.idle);
-        idle.map(|member| Arc::clone(&member.name)).collect()
+        match self {
+            Self::Members { summed, .. } => (summed.iter().filter(|member| member.idle))
+                .map(|member| Arc::clone(&member.name))
+                .collect(),
+            Self::AllPods | Self::Unknown => BTreeSet::new(),
+        }
     }
+}
+
+/// The query of one member of a sum.
+fn member_part<Q: DemandQueries>(
+    queries: &Q,
+    demand: Demand<'_>,
+    member: &FleetMember,
+    fleet: &[FleetMember],
+) -> Result<QueryPart, Refused> {
+    let series = MemberSeries {
+        name: &member.name,
+        endpoint: member.prometheus.as_deref(),
+        alone: has_own_endpoint(member, fleet),
+    };
+    Ok(QueryPart {
+        member: Some(Arc::clone(&member.name)),
+        query: queries.query(&Demand {
+            member: Some(series),
+            ..demand
+        })?,
+    })
 }
 
 /// True if the member names an endpoint that no other member of the fleet names.

@@ -102,7 +102,6 @@ fn sample_counts(series: &Series) -> Option<(usize, usize)> {
 ///   it may be a launch);
 /// - the series never was near the new level before, in its samples or in `past`, and not near the old level since:
 ///   units do not alternate.
-#[must_use]
 pub fn unit_change(series: &Series, past: &PastLevels) -> Option<UnitChange> {
     let values = series.values();
     let (window, day) = sample_counts(series)?;

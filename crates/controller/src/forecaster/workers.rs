@@ -4,19 +4,20 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use jiff::Timestamp;
+use foretide_models::Sample;
 use tokio::time::timeout;
 
 use super::{
     HistorySource,
     forecasts::Forecasts,
     history::{HistoryCache, Servers},
-    minutes::SeriesSamples,
-    refresher::{RefreshResult, Refresher},
+    read_plan::ReadPlan,
+    refresher::{RefreshError, RefreshResult, Refresher},
     series_key::SeriesKey,
 };
 use foretide_api::ports::{HistoryError, HistoryReader};
 use foretide_base::{
+    error::chain,
     fair_slots::{FairSlots, PROMPT, Slot},
     machine::Machine,
     shared_map::SharedMap,
@@ -67,73 +68,143 @@ impl<H, Q> Workers<H, Q> {
 
     /// The namespaces whose queries, or computations, are slow.
     pub fn slow_namespaces(&self) -> BTreeSet<Arc<str>> {
-        let of_servers = self.queries.values().into_iter();
-        let slow = of_servers.flat_map(|slots| slots.slow_tenants());
-        let computing = [&self.computations, &self.learning].into_iter();
-        slow.chain(computing.flat_map(FairSlots::slow_tenants))
+        let queries = self.queries.values();
+        (queries.iter().map(|slots| &**slots))
+            .chain([&self.computations, &self.learning])
+            .flat_map(FairSlots::slow_tenants)
             .collect()
     }
 }
 
 impl<H: HistoryReader, Q> Workers<H, Q> {
-    /// Refreshes one series as soon as a slot is free; `now` is taken after the wait.
+    /// Refreshes one series as soon as a slot is free. That of its queries is held until its forecast is computed.
     pub async fn refresh(
         &self,
         key: &SeriesKey,
         mut refresher: Box<Refresher>,
     ) -> Option<RefreshResult> {
         let reader = &self.source.as_ref()?.reader;
-        let namespace = refresher.namespace();
-        let minutes = |now: Timestamp| self.forecasts.demand_history().minutes(key, now);
+        let Refresher { plan, fit } = &mut *refresher;
+        let mut query_slot = None;
+        let mut slot = self.computations.acquire(&plan.namespace).await;
+        self.begin(key, plan);
+        let cached = self.history.cached_samples(&plan.values());
+        let values = if let Some(values) = cached {
+            Ok(values)
+        } else {
+            // A series that waits for a query must not hold a slot for computations.
+            drop(slot);
+            let slots = self.queries.get_or_insert_with(plan.servers.clone(), || {
+                FairSlots::new(CONCURRENT_QUERIES, self.machine.clock().clone())
+            });
+            let query_slot = query_slot.insert(slots.acquire(&plan.namespace).await);
+            self.begin(key, plan);
+            let values = self.query(reader, plan, query_slot).await;
+            slot = if plan.is_learning() {
+                self.learning.acquire(&plan.namespace).await
+            } else {
+                self.computations.acquire(&plan.namespace).await
+            };
+            values
+        };
+        let samples = values.map(|values| {
+            let queried = plan.minutes().map(|read| self.history.queried(&read));
+            plan.samples(&values, &queried.unwrap_or_default())
+        });
+        if plan.is_other_tenant {
+            fit.start_over(None);
+        }
+        let now = plan.now;
+        let result = match samples {
+            Ok(samples) => self
+                .compute(slot, move || {
+                    let mut rejected = Vec::new();
+                    let outcome = refresher.fit.forecast(samples, now, &mut rejected);
+                    RefreshResult {
+                        refresher: Some(refresher),
+                        outcome: outcome.map_err(RefreshError::Refused),
+                        rejected,
+                    }
+                })
+                .await
+                .unwrap_or_else(RefreshResult::panicked),
+            Err(error) => RefreshResult::unread(refresher, error),
+        };
+        // A forecaster that learns has most samples in its own form.
+        if let Some(Refresher { plan, fit }) = result.refresher.as_deref()
+            && let Some(since) = fit.learned.since(now)
         {
-            let computation = self.computations.acquire(&namespace).await;
-            let (now, history) = (self.machine.clock().now(), &self.history);
-            // Otherwise the slot is given back first: a series that waits for a query must not hold one for
-            // computations.
-            if let Some(samples) = refresher.cached_samples(history, &minutes(now), now) {
-                return Some(self.finish(refresher, Ok(samples), computation, now).await);
+            for query in plan.queries() {
+                self.history.drop_before(query, since);
             }
         }
-        let clock = self.machine.clock().clone();
-        let new = || FairSlots::new(CONCURRENT_QUERIES, clock.clone());
-        let queries = self.queries.get_or_insert_with(refresher.servers(), new);
-        let query = queries.acquire(&namespace).await;
-        let now = self.machine.clock().now();
-        let live = minutes(now);
-        let began = clock.monotonic();
-        let read = query.run(refresher.read(reader, &self.history, &live.values, now));
-        let values = read.await;
-        if values.is_ok() && refresher.needs_raw(now) {
-            // The forecast does not wait longer for raw values than for the values.
-            let limit = clock.monotonic().since(began).max(PROMPT);
-            let raw = refresher.query_raw(reader, &self.history, now);
-            // Not an error: `begin` has recorded a query that may not return, and the values are used without raw
-            // ones.
-            let _timed_out = query.run(timeout(limit, raw)).await;
-        }
-        let slots = if refresher.is_learning(now) {
-            &self.learning
-        } else {
-            &self.computations
-        };
-        let computation = slots.acquire(&namespace).await;
-        let samples = values.map(|values| refresher.with_raw(&values, &self.history, &live, now));
-        Some(self.finish(refresher, samples, computation, now).await)
+        Some(result)
     }
 
-    /// Forecasts, and drops the samples that are learned before another series gets the slot.
-    async fn finish(
+    /// Begins the reads of a series now.
+    fn begin(&self, key: &SeriesKey, plan: &mut ReadPlan) {
+        let now = self.machine.clock().now();
+        plan.begin(now, self.forecasts.demand_history().minutes(key, now));
+    }
+
+    /// Queries what is missing of the values and of the raw values, and returns the values.
+    async fn query(
         &self,
-        refresher: Box<Refresher>,
-        samples: Result<SeriesSamples, HistoryError>,
-        slot: Slot,
-        now: Timestamp,
-    ) -> RefreshResult {
-        let result = refresher.finish(samples, &self.machine, slot, now).await;
-        if let Some(refresher) = &result.refresher {
-            refresher.drop_learned(&self.history, now);
+        reader: &H,
+        plan: &mut ReadPlan,
+        slot: &Slot,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        let clock = self.machine.clock();
+        let began = clock.monotonic();
+        let values = slot.run(self.read(reader, plan)).await?;
+        if let Some(minutes) = plan.begin_minutes() {
+            // The forecast does not wait longer for raw values than for the values.
+            let limit = clock.monotonic().since(began).max(PROMPT);
+            let query = timeout(limit, self.history.query(reader, &minutes));
+            let queried = slot.run(query).await;
+            match queried {
+                Ok(Ok(_)) => plan.end_minutes(),
+                Ok(Err(error)) => {
+                    tracing::debug!(error = %chain(&error), "could not read raw values");
+                }
+                // Not an error: the plan knows that the query may not return, and does without raw values.
+                Err(_timed_out) => {}
+            }
         }
-        result
+        Ok(values)
+    }
+
+    async fn read(&self, reader: &H, plan: &mut ReadPlan) -> Result<Vec<Sample>, HistoryError> {
+        let mut is_repeated = false;
+        plan.keep_versions(|query| reader.version(query));
+        loop {
+            let mut context = plan.values();
+            let values = self.history.read(reader, &mut context).await;
+            plan.live_match = context.live_match;
+            // The tenant changed during the read: only a part of the history was asked for, and a new tenant needs all
+            // of it. A further change is seen next time.
+            if is_repeated || !plan.keep_versions(|query| reader.version(query)) {
+                return values;
+            }
+            is_repeated = true;
+        }
+    }
+
+    /// The result of a computation, or `None` if it panics, which ends nothing else. It would block the other tasks,
+    /// because fitting two weeks takes longer than an async task may block. The slot is held until it has ended, also if
+    /// the refresh is dropped before.
+    async fn compute<T: Send + 'static>(
+        &self,
+        slot: Slot,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let slot = Arc::new(slot);
+        let held = Arc::clone(&slot);
+        let work = self.machine.run_blocking(move || {
+            let _held = held;
+            work()
+        });
+        slot.run(work).await.ok()
     }
 }
 

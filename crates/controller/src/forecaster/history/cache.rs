@@ -3,11 +3,12 @@
 //! Live minutes continue the samples only of the series that they were measured for: two series may share a query, and
 //! one of them may belong to another user.
 
+use foretide_domain::{forecast::Refused, proposal::Reason};
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{ReadContext, SampleGrid, TimeRange, samples::GridSamples};
-use foretide_api::ports::HistoryError;
+use super::{RangeQuery, ReadContext, SampleGrid, TimeRange, query_text, samples::GridSamples};
+use foretide_api::ports::{HistoryError, QUERY_ANNOTATION};
 
 /// Time before the newest sample at which a query starts, because samples may arrive late.
 const OVERLAP: SignedDuration = SignedDuration::from_mins(5);
@@ -106,10 +107,10 @@ impl LiveMatch {
     /// within a tenth of one. Another unit or another set of pods shows in it.
     pub fn compare(&mut self, cached: &CachedSamples, context: &ReadContext<'_>) {
         // Minutes that vary much are far from the mean over the rate window that a query may return.
-        let windows = [SignedDuration::from_mins(1), RATE_WINDOW];
-        let comparisons = windows.map(|window| comparison(cached, context.live, window));
-        let closest = comparisons.into_iter().flatten();
-        self.compared = closest.min_by(|one, other| one.factor().total_cmp(&other.factor()));
+        self.compared = [SignedDuration::from_mins(1), RATE_WINDOW]
+            .into_iter()
+            .filter_map(|window| comparison(cached, context.live, window))
+            .min_by(|one, other| one.factor().total_cmp(&other.factor()));
         self.matches = self.compared.is_some_and(|compared| compared.matches());
         self.compare_at = context.now.as_second() + COMPARE_PERIOD.as_secs();
     }
@@ -139,6 +140,18 @@ impl Comparison {
         self.samples == COMPARED_SAMPLES && (self.ratio() - 1.0).abs() <= TOLERANCE
     }
 
+    /// The refusal of a forecast from a history that is another amount than what is measured.
+    pub fn refused(&self, query: &RangeQuery) -> Refused {
+        let Self { live, queried, .. } = self;
+        let message = format!(
+            "the history has {queried:.3} where the pods of the selector have {live:.3}: it counts other pods, another cluster \
+             or another unit, or lacks a part; write a query that matches into the annotation {QUERY_ANNOTATION}<metric>; the \
+             query is {}",
+            query_text(&query.parts)
+        );
+        Refused::new(Reason::HistoryMismatch, message)
+    }
+
     fn differs(&self) -> bool {
         let allowed = match self.samples {
             0..FEW_SAMPLES => f64::INFINITY,
@@ -156,22 +169,24 @@ fn comparison(
     live: &[Sample],
     window: SignedDuration,
 ) -> Option<Comparison> {
-    let common = live.iter().enumerate().rev().filter_map(|(index, sample)| {
-        let cached_value = cached.samples.get(sample.at.as_second());
-        let queried = cached_value.filter(|value| value.is_finite())?;
-        let until = live.get(..=index)?.iter().rev();
-        let recent = until.take_while(|earlier| sample.at.duration_since(earlier.at) < window);
-        let (sum, count) = recent.fold((0.0, 0_u32), |(sum, count), minute| {
-            (sum + minute.value, count + 1)
-        });
-        let live = sum / f64::from(count);
-        Some(Comparison {
-            live,
-            queried,
-            samples: 0,
+    let mut pairs: Vec<Comparison> = (live.iter().enumerate().rev())
+        .filter_map(|(index, sample)| {
+            let queried = cached.samples.get(sample.at.as_second())?;
+            let (mut sum, mut count) = (0.0, 0_u32);
+            for minute in live.get(..=index)?.iter().rev() {
+                if sample.at.duration_since(minute.at) >= window {
+                    break;
+                }
+                (sum, count) = (sum + minute.value, count + 1);
+            }
+            queried.is_finite().then_some(Comparison {
+                live: sum / f64::from(count),
+                queried,
+                samples: 0,
+            })
         })
-    });
-    let mut pairs: Vec<Comparison> = common.take(COMPARED_SAMPLES).collect();
+        .take(COMPARED_SAMPLES)
+        .collect();
     // The median, because single minutes may differ by much.
     pairs.sort_unstable_by(|one, other| one.ratio().total_cmp(&other.ratio()));
     let middle = *pairs.get(pairs.len() / 2)?;
@@ -264,8 +279,8 @@ impl CachedSamples {
     /// The second of the newest sample of the window before a second.
     fn last_before(&self, second: i64, window: TimeRange) -> Option<i64> {
         let to = second - 1;
-        let mut before = self.samples.range(TimeRange { to, ..window });
-        before.next_back().map(|(at, _)| at)
+        let (at, _) = self.samples.range(TimeRange { to, ..window }).next_back()?;
+        Some(at)
     }
 
     /// The second of the newest sample that counts.
@@ -279,13 +294,13 @@ impl CachedSamples {
     ///
     /// The newest sample counts, not the last query: a gap at the end is queried again as a whole. A window that lacks
     /// a tenth of its points is queried as a whole once an hour.
-    pub fn missing(&self, live_match: LiveMatch, context: &ReadContext<'_>) -> Option<TimeRange> {
+    pub fn missing(&self, context: &ReadContext<'_>) -> Option<TimeRange> {
         let window = self.window(context);
         let (Some(newest), Some(read_from)) = (self.newest_kept(), self.read_from) else {
             return Some(window);
         };
         let step = self.grid.step;
-        let tail = self.live_tail(live_match, context);
+        let tail = self.live_tail(context);
         let points = (window.to - window.from) / step + 1;
         let present = self.samples.range(window).count() + tail.len();
         let is_dense = present as i128 * 10 >= i128::from(points) * 9;
@@ -296,7 +311,7 @@ impl CachedSamples {
         if read_from > window.from || !(is_dense || was_just_read) {
             return Some(window);
         }
-        if self.live_reaches_end(live_match, context) && window.to < live_match.compare_at {
+        if self.live_reaches_end(context) && window.to < context.live_match.compare_at {
             return None;
         }
         // With long steps, five minutes may not cover a single sample.
@@ -309,28 +324,29 @@ impl CachedSamples {
     }
 
     /// True if live minutes lead without a gap from the newest sample to the end of the window.
-    pub fn live_reaches_end(&self, live_match: LiveMatch, context: &ReadContext<'_>) -> bool {
+    pub fn live_reaches_end(&self, context: &ReadContext<'_>) -> bool {
         let window = self.window(context);
         let newest = self.newest_trusted(window);
-        let complete = live_match.matches && newest.is_some_and(|newest| newest >= window.to);
-        complete || !self.live_tail(live_match, context).is_empty()
+        let complete =
+            context.live_match.matches && newest.is_some_and(|newest| newest >= window.to);
+        complete || !self.live_tail(context).is_empty()
     }
 
     /// The live minutes from the newest sample to the end of the window; none of them if one is missing, if they do not
     /// match the query, or if the newest sample is too old.
-    fn live_tail(&self, live_match: LiveMatch, context: &ReadContext<'_>) -> Vec<Sample> {
+    fn live_tail(&self, context: &ReadContext<'_>) -> Vec<Sample> {
         let (window, step) = (self.window(context), self.grid.step);
         let newest = self.newest_trusted(window);
-        let Some(newest) = newest.filter(|_| live_match.matches) else {
+        let Some(newest) = newest.filter(|_| context.live_match.matches) else {
             return Vec::new();
         };
         let to = window.to;
-        let later = |sample: &&Sample| {
+        let mut tail = context.live.to_vec();
+        tail.retain(|sample| {
             let at = sample.at.as_second();
             // With a longer step, only the minutes that end at a time of the grid stand for a sample.
             at > newest && at <= to && at % step == 0
-        };
-        let tail: Vec<Sample> = context.live.iter().filter(later).copied().collect();
+        });
         let gapless = i64::try_from(tail.len()).is_ok_and(|count| count >= (to - newest) / step);
         if gapless && to - newest <= LIVE_ONLY_MAX.as_secs() {
             tail
@@ -344,13 +360,9 @@ impl CachedSamples {
     /// # Errors
     /// [`HistoryError::Empty`]; [`HistoryError::WarmingUp`] while the newest samples do not count and no live minutes
     /// are used instead: a history that ends before an outage, or with a part of the pods, gives no forecast.
-    pub fn samples(
-        &self,
-        live_match: LiveMatch,
-        context: &ReadContext<'_>,
-    ) -> Result<Vec<Sample>, HistoryError> {
+    pub fn samples(&self, context: &ReadContext<'_>) -> Result<Vec<Sample>, HistoryError> {
         let window = self.window(context);
-        let tail = self.live_tail(live_match, context);
+        let tail = self.live_tail(context);
         if let Some(WarmUp { since, until, .. }) = self.warm_up(window)
             && tail.is_empty()
         {
@@ -375,12 +387,12 @@ impl CachedSamples {
     }
 
     fn within(&self, range: TimeRange) -> Vec<Sample> {
-        let cached = self.samples.range(range);
-        let samples = cached.filter_map(|(at, value)| {
-            let at = Timestamp::from_second(at).ok()?;
-            Some(Sample { at, value })
-        });
-        samples.collect()
+        (self.samples.range(range))
+            .filter_map(|(at, value)| {
+                let at = Timestamp::from_second(at).ok()?;
+                Some(Sample { at, value })
+            })
+            .collect()
     }
 
     /// Merges the result of a query; for the same time the later result wins.
@@ -417,6 +429,7 @@ fn ratio(live: f64, queried: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forecaster::history::tests::knowing;
 
     /// The mismatch that these live minutes show beside a history of 1.0 in each, if one replica carries 0.5.
     fn mismatch(live: &[f64]) -> Option<(f64, f64)> {
@@ -440,13 +453,7 @@ mod tests {
             to: 86_400,
         };
         cached.merge(span, queried.collect());
-        let idle = std::collections::BTreeSet::new();
-        let context = ReadContext {
-            now: at(100),
-            since: None,
-            live: &live,
-            idle: &idle,
-        };
+        let context = knowing(6000, &live);
         let mut found = LiveMatch::default();
         found.compare(&cached, &context);
         assert_eq!(found.mismatch(None), None);

@@ -42,9 +42,10 @@ impl GridSamples {
     pub fn range(&self, range: TimeRange) -> impl DoubleEndedIterator<Item = (i64, f64)> {
         let end = self.index(range.to + 1).min(self.values.len());
         let start = self.index(range.from).min(end);
-        let values = (start..end).zip(self.values.range(start..end));
-        let present = values.filter(|(_, value)| value.to_bits() != ABSENT);
-        present.map(|(index, value)| (self.second(index), *value))
+        (start..end)
+            .zip(self.values.range(start..end))
+            .filter(|(_, value)| value.to_bits() != ABSENT)
+            .map(|(index, value)| (self.second(index), *value))
     }
 
     /// The second of the newest sample.

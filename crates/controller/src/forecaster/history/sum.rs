@@ -47,7 +47,8 @@ struct Point {
 // === impl MemberSum ===
 
 impl MemberSum {
-    pub fn new(grid: SampleGrid, context: &ReadContext<'_>) -> Self {
+    pub fn new(context: &ReadContext<'_>) -> Self {
+        let grid = context.query.grid;
         let window = CachedSamples::empty(grid).window(context);
         let count = usize::try_from((window.to - window.from) / grid.step + 1).unwrap_or(0);
         Self {
@@ -65,16 +66,17 @@ impl MemberSum {
     /// Adds the samples of one member.
     pub fn add(&mut self, part: &QueryPart, cached: &CachedSamples, idle: &BTreeSet<Arc<str>>) {
         let idle = part.member.as_ref().is_some_and(|name| idle.contains(name));
-        let within = || cached.samples.range(self.window);
         // Below zero means that the member ran no pods; see the module's documentation.
-        let newest_sample = within().rev().find(|(_, value)| *value >= 0.0);
-        let newest = newest_sample.map(|(at, _)| at);
+        let newest = (cached.samples.range(self.window).rev())
+            .find_map(|(at, value)| (value >= 0.0).then_some(at));
         let until = if idle { Some(i64::MAX) } else { newest };
-        // `None` is less than any `Some`: a member with pods that has no value of its own adds nothing.
-        for (at, value) in within().take_while(|(at, _)| Some(*at) <= until) {
+        for (at, value) in cached.samples.range(self.window) {
+            // `None` is less than any `Some`: a member with pods that has no value of its own adds nothing.
+            if Some(at) > until {
+                break;
+            }
             let index = usize::try_from((at - self.window.from) / self.grid.step);
-            let point = index.ok().and_then(|index| self.points.get_mut(index));
-            if let Some(point) = point {
+            if let Some(point) = index.ok().and_then(|index| self.points.get_mut(index)) {
                 point.total += if value < 0.0 { 0.0 } else { value };
                 // An idle member may have no sample, so none is required of it.
                 point.answered += u32::from(!idle);
@@ -96,13 +98,13 @@ impl MemberSum {
     /// The sums, as if they were the samples of one query.
     pub fn cached(&self) -> CachedSamples {
         let times = (self.window.from..).step_by(usize::try_from(self.grid.step).unwrap_or(1));
-        let points = times.zip(&self.points);
-        // If all members are idle, none is required, and without `any` every time of the grid would have a sum of
-        // zero.
-        let complete = points.filter(|(_, point)| point.any && point.answered == self.required);
         let mut cached = CachedSamples::empty(self.grid);
-        for (at, point) in complete {
-            cached.samples.insert(at, point.total);
+        for (at, point) in times.zip(&self.points) {
+            // If all members are idle, none is required, and without `any` every time of the grid would have a sum of
+            // zero.
+            if point.any && point.answered == self.required {
+                cached.samples.insert(at, point.total);
+            }
         }
         cached.newest = cached.samples.newest();
         cached.read_from = self.read_from;

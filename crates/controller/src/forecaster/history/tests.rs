@@ -1,6 +1,9 @@
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicI64, AtomicU64, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
 };
 
 use proptest::prelude::*;
@@ -78,12 +81,33 @@ fn sample(second: i64) -> Sample {
 
 /// The context of a read at this second, with these live minutes.
 pub fn knowing(now: i64, live: &[Sample]) -> ReadContext<'_> {
+    static QUERY: LazyLock<RangeQuery> = LazyLock::new(|| request(3600));
     ReadContext {
+        query: &QUERY,
+        live_match: LiveMatch::default(),
         now: at(now),
         since: None,
         live,
         idle: &NO_MEMBERS,
     }
+}
+
+/// Reads a query in this context, with a match of its own.
+pub async fn read_with<R: HistoryReader>(
+    cache: &HistoryCache,
+    reader: &R,
+    query: &RangeQuery,
+    live_match: &mut LiveMatch,
+    context: &ReadContext<'_>,
+) -> Result<Vec<Sample>, HistoryError> {
+    let mut context = ReadContext {
+        query,
+        live_match: *live_match,
+        ..*context
+    };
+    let read = cache.read(reader, &mut context).await;
+    *live_match = context.live_match;
+    read
 }
 
 async fn read<R: HistoryReader>(
@@ -94,7 +118,7 @@ async fn read<R: HistoryReader>(
 ) -> Result<Vec<Sample>, HistoryError> {
     let mut live_match = LiveMatch::default();
     let context = knowing(now, &[]);
-    cache.read(reader, request, &mut live_match, &context).await
+    read_with(cache, reader, request, &mut live_match, &context).await
 }
 
 static NO_MEMBERS: BTreeSet<Arc<str>> = BTreeSet::new();
@@ -274,7 +298,7 @@ async fn live_minutes_are_used_instead_of_the_first_samples_after_an_outage() {
     for now in [36_000, 36_060, 36_720, 36_780, 37_080] {
         let live = live(now, 120, 1.0);
         let context = knowing(now, &live);
-        let got = (cache.read(&reader, &request(7200), &mut live_match, &context)).await;
+        let got = read_with(&cache, &reader, &request(7200), &mut live_match, &context).await;
         assert_eq!(seconds(&got.unwrap()).last(), Some(&now), "{now}");
         away.store(36_060, Ordering::Relaxed);
     }
@@ -375,7 +399,7 @@ async fn queries_are_cached_separately_and_dropped_on_request() {
     read(&cache, &reader, &request(3600), 36_000).await.unwrap();
     assert_eq!(reader.asked(), [(32_400, 36_000)]);
     cache.retain(|_| false);
-    assert!(cache.is_empty());
+    assert_eq!(cache.len(), 0);
 }
 
 /// Live minutes up to `now`, each `factor` times the reader's value.
@@ -397,7 +421,7 @@ async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, 
     for now in times {
         let live = live(*now, minutes, factor);
         let context = knowing(*now, &live);
-        let got = (cache.read(&reader, &request(7200), &mut live_match, &context)).await;
+        let got = read_with(&cache, &reader, &request(7200), &mut live_match, &context).await;
         let whole: Vec<i64> = (now - 7200..=*now).step_by(60).collect();
         assert_eq!(seconds(&got.unwrap()), whole, "at {now}");
         all.push(reader.asked().first().copied());
@@ -437,7 +461,7 @@ async fn live_minutes_that_vary_match_the_means_of_the_query() {
         }
         let context = knowing(36_000, &live);
         let query = request(7200);
-        let read = cache.read(&reader, &query, &mut live_match, &context);
+        let read = read_with(&cache, &reader, &query, &mut live_match, &context);
         assert!(read.await.is_ok());
         assert_eq!(live_match.matches(), matches, "{factors:?}");
         cache.retain(|_| false);
@@ -453,8 +477,7 @@ async fn live_minutes_continue_a_history_for_two_hours_while_its_query_fails() {
         reader.fail(&[minute > 0]);
         let live = live(now, 180, 1.0);
         let context = knowing(now, &live);
-        if cache
-            .read(&reader, &request(86_400), &mut live_match, &context)
+        if read_with(&cache, &reader, &request(86_400), &mut live_match, &context)
             .await
             .is_ok()
         {
@@ -473,8 +496,7 @@ async fn live_minutes_that_no_longer_match_give_way_to_queried_samples() {
     for (now, factor) in [(36_000, 1.0), (37_800, 3.0), (39_600, 3.0)] {
         let live = live(now, 120, factor);
         let context = knowing(now, &live);
-        let got = cache
-            .read(&reader, &request(7200), &mut live_match, &context)
+        let got = read_with(&cache, &reader, &request(7200), &mut live_match, &context)
             .await
             .unwrap();
         let last = got.last().unwrap();
@@ -492,7 +514,7 @@ async fn live_minutes_of_one_series_do_not_reach_another_with_the_same_query() {
     for now in [36_000, 36_060] {
         for (live_match, live) in [(&mut one, &agree), (&mut other, &differ)] {
             let context = knowing(now, live);
-            let got = (cache.read(&reader, &request(7200), live_match, &context)).await;
+            let got = read_with(&cache, &reader, &request(7200), live_match, &context).await;
             let newest = *got.unwrap().last().unwrap();
             assert_eq!(newest.at, at(now));
             last.push((newest.value / sample(now).value, reader.asked().len()));
@@ -521,19 +543,30 @@ async fn cached_samples_are_available_while_another_read_waits_for_its_query() {
     let live = live(36_060, 120, 1.0);
     let context = |now| knowing(now, &live);
     let reader = Recorded::new(|_| true);
-    let first = (cache.read(&reader, &request(7200), &mut live_match, &context(36_000))).await;
+    let first = read_with(
+        &cache,
+        &reader,
+        &request(7200),
+        &mut live_match,
+        &context(36_000),
+    )
+    .await;
     assert!(first.is_ok());
     let (mut other, context, query) = (LiveMatch::default(), context(36_060), request(7200));
-    let hanging = cache.read(&Hangs, &query, &mut other, &context);
+    let hanging = read_with(&cache, &Hangs, &query, &mut other, &context);
     futures::pin_mut!(hanging);
     assert!(futures::poll!(hanging.as_mut()).is_pending());
-    let cached = cache.cached_samples(&query, live_match, &context).unwrap();
+    let context = ReadContext {
+        query: &query,
+        ..context
+    };
+    let matching = ReadContext {
+        live_match,
+        ..context
+    };
+    let cached = cache.cached_samples(&matching).unwrap();
     assert_eq!((cached.len(), cached.last()), (121, Some(&sample(36_060))));
-    assert!(
-        cache
-            .cached_samples(&query, LiveMatch::default(), &context)
-            .is_none()
-    );
+    assert!(cache.cached_samples(&context).is_none());
 }
 
 #[tokio::test]
@@ -547,13 +580,10 @@ async fn samples_before_the_needed_time_are_dropped_and_queried_again_when_they_
         (86_580, None),
     ] {
         let context = ReadContext {
-            now: at(now),
             since: since.map(at),
-            live: &[],
-            idle: &NO_MEMBERS,
+            ..knowing(now, &[])
         };
-        let got = cache
-            .read(&reader, &request(86_400), &mut live_match, &context)
+        let got = read_with(&cache, &reader, &request(86_400), &mut live_match, &context)
             .await
             .unwrap();
         asked.push((reader.asked()[0], got.len()));

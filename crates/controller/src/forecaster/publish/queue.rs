@@ -78,17 +78,17 @@ enum Pending {
 
 impl<C: Cluster> Queue<C> {
     pub fn new(
-        cluster: Arc<C>,
-        forecasts: Arc<Forecasts>,
-        leadership: Leadership,
+        cluster: &Arc<C>,
+        forecasts: &Arc<Forecasts>,
+        leadership: &Leadership,
         setup: &ForecasterSetup,
     ) -> Self {
         Self {
-            cluster,
-            forecasts,
+            cluster: Arc::clone(cluster),
+            forecasts: Arc::clone(forecasts),
             clock: setup.machine.clock().clone(),
             telemetry: Arc::clone(&setup.telemetry),
-            leadership,
+            leadership: leadership.clone(),
             slots: FairSlots::new(CONCURRENT_WRITES, setup.machine.clock().clone()),
             pending: Mutex::default(),
             idle: Notify::new(),
@@ -187,18 +187,17 @@ impl<C: Cluster> Queue<C> {
         publication: &Publication<'_>,
     ) -> Result<(), ClusterError> {
         // Before the status, which is written only to an object with this UID.
-        let uid = if let Some(live) = publication.live.filter(|_| publication.has_spec()) {
-            live.uid().unwrap_or_default()
-        } else {
-            let manifest = publication.manifest();
-            self.counted(self.cluster.apply_prediction(&manifest).await)?
+        let uid = match publication.live {
+            Some(live) if publication.has_spec() => live.uid().unwrap_or_default(),
+            _ => {
+                let manifest = publication.manifest();
+                self.counted(self.cluster.apply_prediction(&manifest).await)?
+            }
         };
         let Some(status) = publication.status(&self.forecasts) else {
             return Ok(());
         };
-        let written = self
-            .cluster
-            .write_prediction_status(namespace, name, &uid, &status);
+        let written = (self.cluster).write_prediction_status(namespace, name, &uid, &status);
         self.counted(written.await)
     }
 

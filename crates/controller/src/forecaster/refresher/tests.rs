@@ -3,12 +3,17 @@ use std::sync::{
     atomic::{AtomicI64, Ordering},
 };
 
-use foretide_models::seasonal;
+use foretide_models::{Algorithm, ForecastError, Sample, Series, seasonal};
+use jiff::{SignedDuration, Timestamp};
 
 use super::*;
-use crate::forecaster::request::tests::{part, request};
-use foretide_api::ports::{HistoryQuery, Resolution};
-use foretide_base::{clock::Clock, fair_slots::FairSlots};
+use crate::forecaster::{
+    HistorySource, SeriesKey,
+    request::tests::{part, request},
+    workers::Workers,
+};
+use foretide_api::ports::{HistoryQuery, HistoryReader, Resolution};
+use foretide_base::{clock::Clock, machine::Machine};
 
 const START: i64 = 1_767_225_600;
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
@@ -79,7 +84,7 @@ struct FakeReader<F> {
     read_until: AtomicI64,
 }
 
-impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for FakeReader<F> {
+impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for &FakeReader<F> {
     async fn range(
         &self,
         query: &HistoryQuery,
@@ -159,25 +164,25 @@ async fn refreshed_from(
     request: RefreshRequest,
     seconds: impl IntoIterator<Item = i64>,
 ) -> (Vec<RefreshResult>, Vec<i64>) {
-    let histories = HistoryCache::default();
+    let clock = Clock::standing_at(at(0));
+    let machine = Machine::system().with_clock(clock.clone());
+    let source = HistorySource {
+        reader,
+        queries: (),
+    };
+    let workers = Workers::new(Some(source), machine, Arc::default());
+    let key = SeriesKey {
+        uid: "uid".into(),
+        metric: "resource.cpu".into(),
+    };
     let refresher = Refresher::new(&request, Box::new(recorder.clone())).unwrap();
-    let mut refresher = Box::new(refresher);
-    let (mut all, slots) = (Vec::new(), FairSlots::new(2, Clock::system()));
+    let (mut refresher, mut all) = (Box::new(refresher), Vec::new());
     for second in seconds {
-        let now = at(second);
+        clock.set(at(second));
         refresher.prepare(&BTreeSet::new(), None);
-        let values = refresher.read(reader, &histories, &[], now).await;
-        if refresher.needs_raw(now) {
-            refresher.query_raw(reader, &histories, now).await;
-        }
-        let live = LiveMinutes::default();
-        let samples = values.map(|values| refresher.with_raw(&values, &histories, &live, now));
-        let slot = slots.acquire(&refresher.namespace()).await;
-        let mut outcome = refresher
-            .finish(samples, &Machine::system(), slot, now)
-            .await;
-        refresher = outcome.refresher.take().unwrap();
-        all.push(outcome);
+        let mut result = workers.refresh(&key, refresher).await.unwrap();
+        refresher = result.refresher.take().unwrap();
+        all.push(result);
     }
     let asked = reader.asked.lock().unwrap().clone();
     (all, asked)

@@ -1,7 +1,7 @@
 use std::f64::consts::TAU;
 
 use foretide_models::Sample;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::*;
 use crate::forecaster::request::{
@@ -76,7 +76,7 @@ async fn two_weeks_of_a_series_take_260_kib_once_they_are_learned() {
         assert!(
             learned
                 .iter()
-                .all(|(refresher, _)| refresher.queries().count() == 2)
+                .all(|(refresher, _)| refresher.plan.queries().count() == 2)
         );
         let most = learned.iter().map(|(_, bytes)| *bytes).max().unwrap();
         assert!(most <= 260 * 1024, "{name}: {most} bytes");

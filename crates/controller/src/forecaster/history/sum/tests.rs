@@ -4,7 +4,10 @@ use foretide_models::Sample;
 use proptest::prelude::*;
 
 use super::*;
-use crate::forecaster::history::{HistoryCache, LiveMatch, RangeQuery, tests::knowing};
+use crate::forecaster::history::{
+    HistoryCache, LiveMatch, RangeQuery,
+    tests::{knowing, read_with},
+};
 use foretide_api::ports::{HistoryQuery, HistoryReader};
 
 const STEP: SignedDuration = SignedDuration::from_secs(60);
@@ -86,7 +89,7 @@ async fn read<R: HistoryReader>(
     };
     let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
     let query = range_query(members);
-    let read = cache.read(reader, &query, &mut live_match, &context);
+    let read = read_with(&cache, reader, &query, &mut live_match, &context);
     let samples = read
         .await
         .map_err(|error| foretide_base::error::chain(&error))?;
@@ -142,12 +145,10 @@ async fn when_one_member_fails_the_samples_of_the_others_stay_cached() {
     let mut broken = servers(|_, _| Some(1.0));
     broken.fails = vec!["a"];
     let query = range_query(&["a", "b"]);
-    let failed = cache.read(&broken, &query, &mut live_match, &context).await;
+    let failed = read_with(&cache, &broken, &query, &mut live_match, &context).await;
     assert!(matches!(failed, Err(HistoryError::Member { member, .. }) if &*member == "a"));
     let recovered = servers(|name, second| (name == "a" || ago(second) < 6).then_some(1.0));
-    let sum = cache
-        .read(&recovered, &query, &mut live_match, &context)
-        .await;
+    let sum = read_with(&cache, &recovered, &query, &mut live_match, &context).await;
     assert_eq!(sum.unwrap().len(), 61);
 }
 
@@ -232,11 +233,14 @@ async fn live_minutes_of_the_fleet_replace_the_queries_of_all_members() {
     let mut asked = Vec::new();
     for now in [NOW, NOW + 60, NOW + 120] {
         let context = knowing(now, &live);
-        let cached = cache.cached_samples(&query, live_match, &context);
-        let samples = match cached {
+        let read = ReadContext {
+            query: &query,
+            live_match,
+            ..context
+        };
+        let samples = match cache.cached_samples(&read) {
             Some(samples) => samples,
-            None => cache
-                .read(&reader, &query, &mut live_match, &context)
+            None => read_with(&cache, &reader, &query, &mut live_match, &context)
                 .await
                 .unwrap(),
         };
