@@ -140,8 +140,7 @@ impl Circuits {
     }
 
     fn timed_out_for_all(&mut self, namespace: Option<&str>, now: Monotonic) {
-        let is_old = |at| !is_recent(at, now);
-        if !self.all.is_open() && self.timed_out.is_some_and(is_old) {
+        if !self.all.is_open() && self.timed_out.is_some_and(|at| !is_recent(at, now)) {
             self.all = Breaker::default();
             self.silent.clear();
         }
@@ -179,10 +178,10 @@ impl Circuits {
         self.namespaces
             .retain(|_, known| is_recent(known.changed, now));
         if self.namespaces.len() >= MAX_REMEMBERED && !self.namespaces.contains_key(namespace) {
-            let known = self.namespaces.iter();
-            let oldest_entry = known.min_by_key(|(_, known)| known.changed);
-            let oldest = oldest_entry.map(|(name, _)| name.clone());
-            oldest.and_then(|name| self.namespaces.remove(&name));
+            let oldest = self.namespaces.iter().min_by_key(|(_, it)| it.changed);
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                self.namespaces.remove(&oldest);
+            }
         }
         let known = self.namespaces.entry(namespace.to_owned());
         known.or_insert_with(|| Unanswered {

@@ -37,12 +37,12 @@ pub struct MetricsAccess<R> {
 enum Verdict {
     /// The token is of a user who may read the metrics.
     Allowed,
-    /// It is of this user, who may not.
+    /// The token is of this user, who may not.
     Forbidden {
         /// Name of the user.
         user: String,
     },
-    /// It is of no user.
+    /// The token is of no user.
     #[default]
     Unauthenticated,
 }
@@ -50,14 +50,14 @@ enum Verdict {
 /// Reason for the refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {
-    /// It has no token, or one that is not valid for any user.
+    /// Request without a token, or with one that is not valid for any user.
     Unauthorized,
     /// The user of its token may not read the metrics.
     Forbidden {
         /// Name of the user.
         user: String,
     },
-    /// It is not known whether it is allowed.
+    /// No answer to the question whether the request is allowed.
     Unknown,
 }
 

@@ -43,7 +43,7 @@ use foretide_api::ports::AccessReviewer;
 /// The media type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds.
+/// Time for which a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds.
 const RENDERED_FOR: SignedDuration = SignedDuration::from_secs(1);
 
 /// The text of `/metrics`, and when it was rendered.
@@ -60,10 +60,11 @@ impl Metrics {
         let now = self.clock.now();
         // Held while the text is rendered, so that scrapes at the same time render it once.
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        // A wall clock may go back.
-        let is_fresh = |at: Timestamp| at <= now && now.duration_since(at) < RENDERED_FOR;
         match &*rendered {
-            Some((at, text)) if is_fresh(*at) => text.clone(),
+            // A wall clock may go back.
+            Some((at, text)) if *at <= now && now.duration_since(*at) < RENDERED_FOR => {
+                text.clone()
+            }
             _ => {
                 let text = Bytes::from(self.telemetry.encode());
                 *rendered = Some((now, text.clone()));

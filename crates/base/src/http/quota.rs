@@ -36,15 +36,15 @@ impl<H: Ord + Clone + Debug> Holder for H {}
 /// Limits of one kind of permits.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// What needs a permit, in the plural.
+    /// Name of the things that need a permit, in the plural.
     pub what: &'static str,
     /// Most permits in use together.
     pub total: usize,
     /// Most permits of one holder.
     pub per_holder: usize,
-    /// What a holder is.
+    /// Name of a holder.
     pub holder: &'static str,
-    /// What a client that needs more can do.
+    /// Advice to a client that needs more.
     pub advice: &'static str,
 }
 

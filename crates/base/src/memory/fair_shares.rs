@@ -78,12 +78,13 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
 
     /// Removes all items whose key is gone.
     pub fn remove_all(&mut self, is_gone: impl Fn(&K) -> bool) {
-        let all = self.namespaces.iter();
-        let gone = all.flat_map(|(namespace, inside)| {
-            let gone = inside.items.iter().filter(|item| is_gone(&item.key));
-            gone.map(|item| (namespace.clone(), item.clone()))
-        });
-        for (namespace, item) in gone.collect::<Vec<_>>() {
+        let mut gone = Vec::new();
+        for (namespace, inside) in &self.namespaces {
+            for item in inside.items.iter().filter(|item| is_gone(&item.key)) {
+                gone.push((namespace.clone(), item.clone()));
+            }
+        }
+        for (namespace, item) in gone {
             self.remove(&namespace, &item);
         }
     }
