@@ -411,10 +411,11 @@ impl fmt::Display for Query {
 }
 
 fn is_identifier(text: &str, extra: &str) -> bool {
-    let accepted = |c: char| c.is_ascii_alphanumeric() || c == '_' || extra.contains(c);
     !text.is_empty()
         && !text.starts_with(|c: char| c.is_ascii_digit())
-        && text.chars().all(accepted)
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || extra.contains(c))
 }
 
 /// The beginning of a text from outside, short enough for the message of a condition.

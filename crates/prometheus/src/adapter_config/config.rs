@@ -41,8 +41,9 @@ impl AdapterConfig {
         let resources = root.mapping("resourceRules")?;
         // `resourceRules` has fields for these two only.
         for resource in ["cpu", "memory"] {
-            let read = |fields: &Fields<'_>| ResourceRule::read(resource, fields);
-            let rules = config.usable(vec![resources.mapping(resource)], read);
+            let rules = config.usable(vec![resources.mapping(resource)], |fields| {
+                ResourceRule::read(resource, fields)
+            });
             config.resources.extend(rules.into_iter().flatten());
         }
         Ok(config)
@@ -99,8 +100,7 @@ impl AdapterConfig {
         resource: &str,
         container: Option<&str>,
     ) -> Option<Result<Query, RuleError>> {
-        let mut rules = self.resources.iter();
-        let rule = rules.find(|rule| rule.resource == resource)?;
+        let rule = self.resources.iter().find(|it| it.resource == resource)?;
         Some(rule.query(request, container))
     }
 
