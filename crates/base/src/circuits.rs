@@ -183,12 +183,13 @@ impl Circuits {
                 self.namespaces.remove(&oldest);
             }
         }
-        let known = self.namespaces.entry(namespace.to_owned());
-        known.or_insert_with(|| Unanswered {
-            own: Breaker::default(),
-            attempted: None,
-            changed: now,
-        })
+        self.namespaces
+            .entry(namespace.to_owned())
+            .or_insert_with(|| Unanswered {
+                own: Breaker::default(),
+                attempted: None,
+                changed: now,
+            })
     }
 }
 

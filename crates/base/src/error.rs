@@ -7,10 +7,7 @@ pub use foretide_domain::words::chain;
 #[must_use]
 pub fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, String) {
     // The line of an unknown place is 0.
-    let line = error
-        .location()
-        .map(|at| at.line())
-        .filter(|line| *line > 0);
+    let line = error.location().map(|at| at.line()).filter(|it| *it > 0);
     match template_line(text, line) {
         Some(line) => (Some(line), TEMPLATE.to_owned()),
         None => (line, sentence(error.without_snippet())),

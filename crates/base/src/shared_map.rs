@@ -57,9 +57,11 @@ impl<K: Ord, V> SharedMap<K, V> {
     where
         K: Clone,
     {
-        let values = self.lock();
-        let found = values.iter().filter(|(_, value)| has(value));
-        found.map(|(key, _)| key.clone()).collect()
+        self.lock()
+            .iter()
+            .filter(|(_, value)| has(value))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// All values.

@@ -256,10 +256,8 @@ impl Telemetry {
         for write in Write::ALL {
             // A counter that first appears with its first error shows no increase.
             for result in ["ok", "error"] {
-                drop(self.writes.get_or_create(&WriteLabels {
-                    kind: write.label(),
-                    result,
-                }));
+                let kind = write.label();
+                drop(self.writes.get_or_create(&WriteLabels { kind, result }));
             }
         }
     }
@@ -276,7 +274,7 @@ impl Telemetry {
     }
 
     /// Sets whether this process decides and writes.
-    pub fn set_leader(&self, leads: bool) {
+    pub(crate) fn set_leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
@@ -299,9 +297,7 @@ impl Telemetry {
             let labels = StageLabels::of(object, stage);
             match replicas {
                 Some(replicas) => {
-                    self.replicas
-                        .get_or_create(&labels)
-                        .set(i64::from(replicas));
+                    self.replicas.get_or_create(&labels).set(replicas.into());
                 }
                 None => {
                     self.replicas.remove(&labels);
@@ -328,23 +324,17 @@ impl Telemetry {
 
     /// Counts one write.
     pub fn wrote(&self, write: Write, ok: bool) {
-        let result = if ok { "ok" } else { "error" };
-        self.writes
-            .get_or_create(&WriteLabels {
-                kind: write.label(),
-                result,
-            })
-            .inc();
+        let (kind, result) = (write.label(), if ok { "ok" } else { "error" });
+        let labels = WriteLabels { kind, result };
+        self.writes.get_or_create(&labels).inc();
     }
 
     /// Counts events that are not written, because there were too many of one object.
     pub fn dropped_events(&self, count: usize) {
-        self.writes
-            .get_or_create(&WriteLabels {
-                kind: Write::Event.label(),
-                result: "dropped",
-            })
-            .inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+        let (kind, result) = (Write::Event.label(), "dropped");
+        let labels = WriteLabels { kind, result };
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.writes.get_or_create(&labels).inc_by(count);
     }
 
     /// Publishes the duration of one sync.
@@ -354,10 +344,8 @@ impl Telemetry {
 
     /// Publishes how many objects of a kind are known.
     pub fn set_objects(&self, kind: &'static str, objects: usize) {
-        let objects = i64::try_from(objects).unwrap_or(i64::MAX);
-        self.objects
-            .get_or_create(&KindLabels { kind })
-            .set(objects);
+        let count = i64::try_from(objects).unwrap_or(i64::MAX);
+        self.objects.get_or_create(&KindLabels { kind }).set(count);
     }
 
     /// Everything in the `OpenMetrics` text format.

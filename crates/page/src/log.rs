@@ -52,7 +52,7 @@ impl Default for DecisionLog {
 
 impl DecisionLog {
     /// The memory for recorded minutes unless another amount is set: 64 MiB.
-    pub const DEFAULT_BYTES: usize = 64 << 20;
+    const DEFAULT_BYTES: usize = 64 << 20;
 
     /// A log whose minutes take at most this much memory.
     #[must_use]

@@ -41,9 +41,7 @@ impl DemandQueries for QueryRules {
         let endpoint = self.endpoint(demand.member)?;
         let mut query = self.without_cluster_label(demand)?;
         if let Some(member) = demand.member {
-            let matcher = self
-                .member_matcher(member)
-                .map_err(|error| refused(&error))?;
+            let matcher = self.member_matcher(member).map_err(|it| refused(&it))?;
             query = scope::with_matcher(&query, &matcher).map_err(|error| refused(&error))?;
         }
         Ok(HistoryQuery {

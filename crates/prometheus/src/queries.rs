@@ -191,27 +191,20 @@ fn expression_of(
     defaults: &QueryDefaults,
 ) -> Result<QueryExpression, BuiltInError> {
     let namespace = Matcher::equal("namespace", workload.namespace)?;
+    let pods = || Matcher::new("pod", Match::Like(pod_pattern(workload)));
     Ok(match metric {
         Metric::Resource { name } => {
             // cAdvisor also reports the whole pod, with an empty container: it would count twice.
             let any_container = Matcher::new("container", Match::NotEqual(String::new()))?;
-            usage_of(
-                name,
-                vec![namespace, pods(workload)?, any_container],
-                defaults,
-            )?
+            usage_of(name, vec![namespace, pods()?, any_container], defaults)?
         }
         Metric::ContainerResource { name, container } => {
             let this_container = Matcher::equal("container", container)?;
-            usage_of(
-                name,
-                vec![namespace, pods(workload)?, this_container],
-                defaults,
-            )?
+            usage_of(name, vec![namespace, pods()?, this_container], defaults)?
         }
         Metric::Pods { metric, selector } => sum_of(
             metric,
-            vec![namespace, pods(workload)?],
+            vec![namespace, pods()?],
             selector,
             workload.namespace,
         )?,
@@ -266,10 +259,6 @@ fn with_segment(value: RegexValue, segment: &Segment) -> RegexValue {
         Segment::Suffix => value.pattern("[a-z0-9]{5}"),
         Segment::Hash => value.pattern("[a-z0-9]{6,10}"),
     }
-}
-
-fn pods(workload: WorkloadRef<'_>) -> Result<Matcher, BuildError> {
-    Matcher::new("pod", Match::Like(pod_pattern(workload)))
 }
 
 fn usage_of(

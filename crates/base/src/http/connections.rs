@@ -107,8 +107,8 @@ fn closed_for(peer: IpAddr, open: &[Open], limits: ConnectionLimits) -> Option<u
         peer
     } else if open.len() >= limits.total {
         // A connection of the peer with the most, the one that is needed least.
-        let all = open.iter();
-        all.min_by_key(|it| (Reverse(count_of(open, it.peer)), it.activity.rank()))?
+        open.iter()
+            .min_by_key(|it| (Reverse(count_of(open, it.peer)), it.activity.rank()))?
             .peer
     } else {
         return None;

@@ -102,29 +102,22 @@ impl Forecasts {
 impl Telemetry {
     /// Counts one refused forecast.
     pub fn refused(&self, reason: &str) {
-        self.forecasts
-            .refusals
-            .get_or_create(&ReasonLabels {
-                reason: reason.to_owned(),
-            })
-            .inc();
+        let reason = reason.to_owned();
+        let labels = ReasonLabels { reason };
+        self.forecasts.refusals.get_or_create(&labels).inc();
     }
 
     /// Publishes how many series go without a forecast because the memory limit does not hold those of all.
     pub fn set_forecasts_left_out(&self, series: usize) {
-        self.forecasts
-            .left_out
-            .set(i64::try_from(series).unwrap_or(i64::MAX));
+        let series = i64::try_from(series).unwrap_or(i64::MAX);
+        self.forecasts.left_out.set(series);
     }
 
     /// Counts one sample that was left out.
     pub fn rejected(&self, reason: &str) {
-        self.forecasts
-            .rejections
-            .get_or_create(&ReasonLabels {
-                reason: reason.to_owned(),
-            })
-            .inc();
+        let reason = reason.to_owned();
+        let labels = ReasonLabels { reason };
+        self.forecasts.rejections.get_or_create(&labels).inc();
     }
 
     /// Publishes the quality of the forecast of one metric; a value that is not known has no series.

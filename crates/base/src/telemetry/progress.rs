@@ -124,10 +124,8 @@ impl Telemetry {
 
     /// Counts a sync that panicked.
     pub fn panicked(&self, kind: &'static str) {
-        self.progress
-            .panics
-            .get_or_create(&KindLabels { kind })
-            .inc();
+        let labels = KindLabels { kind };
+        self.progress.panics.get_or_create(&labels).inc();
     }
 
     /// Publishes the servers of an API that hang; servers that answer have no series.

@@ -132,11 +132,8 @@ fn series_query(
 ) -> Option<Result<Query, RuleError>> {
     let mut sources = Vec::new();
     let mut unknown = None;
-    for rule in rules
-        .iter()
-        .rev()
-        .filter(|rule| rule.serves(&request.metric))
-    {
+    let rules = rules.iter().rev();
+    for rule in rules.filter(|rule| rule.serves(&request.metric)) {
         match rule.series_of(metric) {
             SeriesNames::Known(names) => sources.extend(names.into_iter().map(|name| (rule, name))),
             SeriesNames::Unknown => unknown = unknown.or(Some(rule)),
