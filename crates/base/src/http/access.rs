@@ -50,14 +50,14 @@ enum Verdict {
 /// Reason for the refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {
-    /// Request without a token, or with one that is not valid for any user.
+    /// The request has no token, or one that is not valid for any user.
     Unauthorized,
     /// The user of its token may not read the metrics.
     Forbidden {
         /// Name of the user.
         user: String,
     },
-    /// No answer to the question whether the request is allowed.
+    /// The reviews have no result.
     Unknown,
 }
 

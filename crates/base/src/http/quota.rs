@@ -36,13 +36,13 @@ impl<H: Ord + Clone + Debug> Holder for H {}
 /// Limits of one kind of permits.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Noun for the things that need a permit, in the plural.
+    /// Name of the things that need a permit, in the plural.
     pub what: &'static str,
     /// Most permits in use together.
     pub total: usize,
     /// Most permits of one holder.
     pub per_holder: usize,
-    /// Noun for a holder, such as `reader`.
+    /// Name of a holder, such as an address.
     pub holder: &'static str,
     /// Advice to a client that needs more.
     pub advice: &'static str,
