@@ -265,8 +265,8 @@ impl NamespaceGuard<'_> {
         if !matchers.or_matchers.is_empty() {
             return Err(AdmitError::OrMatchers);
         }
-        let matchers = matchers.matchers.iter();
-        for matcher in matchers.filter(|it| it.name != METRIC_NAME) {
+        let written = matchers.matchers.iter();
+        for matcher in written.filter(|it| it.name != METRIC_NAME) {
             check_label(&matcher.name)?;
             let own = matcher.op == MatchOp::Equal && matcher.value == self.tenant.namespace;
             if self.is_tenant_label(&matcher.name) && !own {
