@@ -2,12 +2,12 @@
 //! once.
 //!
 //! An expensive query of one namespace may hang while the server answers all other namespaces. Each namespace therefore
-//! has its own circuit. The shared circuit opens after [`FAILURES`] timeouts in a row if they belong to [`NAMESPACES`]
+//! has its own circuit. The shared circuit opens after [`FAILURES`] timeouts in a row if they belong to `NAMESPACES`
 //! namespaces, or one belongs to a request about no namespace, and if the server answered no request while they waited.
 //!
 //! While the shared circuit is open, one request at a time is the attempt that may close it. A namespace whose last
 //! request was answered, or that is unknown, may make the attempt at once, and any other after the pause of its
-//! [`Breaker`]. No namespace makes two attempts within [`ATTEMPT_INTERVAL`], so that one whose requests hang does not
+//! [`Breaker`]. No namespace makes two attempts within `ATTEMPT_INTERVAL`, so that one whose requests hang does not
 //! keep the circuit open for the others.
 
 use std::{collections::BTreeMap, time::Duration};

@@ -382,7 +382,7 @@ impl Query {
     /// Prints the expression, parses the text, and compares the two.
     ///
     /// # Errors
-    /// [`BuildError::NotReadBack`] when the two differ.
+    /// `BuildError::NotReadBack` when the two differ.
     pub fn build(expression: &QueryExpression) -> Result<Self, BuildError> {
         let text = expression.to_string();
         match parser::parse(&text) {
@@ -391,7 +391,7 @@ impl Query {
         }
     }
 
-    /// Text that [`super::scope`] has checked.
+    /// Text that `scope` has checked.
     #[must_use]
     pub const fn admitted(text: String) -> Self {
         Self(text)

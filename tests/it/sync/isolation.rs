@@ -254,7 +254,7 @@ async fn an_object_that_is_deleted_while_its_sync_panics_leaves_no_metric_series
         series.contains("panics_total{kind=") && !series.contains(r#"name="web""#),
         "{series}"
     );
-    assert_eq!(shared.page.log().namespaces(), BTreeSet::new());
+    assert_eq!(shared.page.namespaces(), BTreeSet::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -279,7 +279,7 @@ async fn an_object_created_again_under_its_name_keeps_its_series_and_its_page() 
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(shared.telemetry.encode().contains(r#"name="web""#));
     assert_eq!(
-        shared.page.log().namespaces(),
+        shared.page.namespaces(),
         BTreeSet::from(["shop".to_owned()])
     );
 }

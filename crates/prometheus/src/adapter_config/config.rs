@@ -79,7 +79,7 @@ impl AdapterConfig {
     /// adapter's own order of precedence, the last rule first.
     ///
     /// # Errors
-    /// [`RuleError`], when a rule serves the metric but gives no query.
+    /// `RuleError`, when a rule serves the metric but gives no query.
     #[must_use]
     pub fn query(&self, request: &QueryRequest<'_>) -> Option<Result<Query, RuleError>> {
         match request.metric {
