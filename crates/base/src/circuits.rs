@@ -2,12 +2,12 @@
 //! once.
 //!
 //! An expensive query of one namespace may hang while the server answers all other namespaces. Each namespace therefore
-//! has its own circuit. The shared circuit opens after [`FAILURES`] timeouts in a row if they belong to [`NAMESPACES`]
+//! has its own circuit. The shared circuit opens after [`FAILURES`] timeouts in a row if they belong to `NAMESPACES`
 //! namespaces, or one belongs to a request about no namespace, and if the server answered no request while they waited.
 //!
 //! While the shared circuit is open, one request at a time is the attempt that may close it. A namespace whose last
 //! request was answered, or that is unknown, may make the attempt at once, and any other after the pause of its
-//! [`Breaker`]. No namespace makes two attempts within [`ATTEMPT_INTERVAL`], so that one whose requests hang does not
+//! [`Breaker`]. No namespace makes two attempts within `ATTEMPT_INTERVAL`, so that one whose requests hang does not
 //! keep the circuit open for the others.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -140,8 +140,7 @@ impl Circuits {
     }
 
     fn timed_out_for_all(&mut self, namespace: Option<&str>, now: Monotonic) {
-        let is_old = |at| !is_recent(at, now);
-        if !self.all.is_open() && self.timed_out.is_some_and(is_old) {
+        if !self.all.is_open() && self.timed_out.is_some_and(|at| !is_recent(at, now)) {
             self.all = Breaker::default();
             self.silent.clear();
         }
@@ -179,17 +178,18 @@ impl Circuits {
         self.namespaces
             .retain(|_, known| is_recent(known.changed, now));
         if self.namespaces.len() >= MAX_REMEMBERED && !self.namespaces.contains_key(namespace) {
-            let known = self.namespaces.iter();
-            let oldest_entry = known.min_by_key(|(_, known)| known.changed);
-            let oldest = oldest_entry.map(|(name, _)| name.clone());
-            oldest.and_then(|name| self.namespaces.remove(&name));
+            let oldest = self.namespaces.iter().min_by_key(|(_, it)| it.changed);
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                self.namespaces.remove(&oldest);
+            }
         }
-        let known = self.namespaces.entry(namespace.to_owned());
-        known.or_insert_with(|| Unanswered {
-            own: Breaker::default(),
-            attempted: None,
-            changed: now,
-        })
+        self.namespaces
+            .entry(namespace.to_owned())
+            .or_insert_with(|| Unanswered {
+                own: Breaker::default(),
+                attempted: None,
+                changed: now,
+            })
     }
 }
 

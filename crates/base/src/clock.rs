@@ -417,12 +417,13 @@ fn monotonic_now() -> Monotonic {
     static ORIGIN: LazyLock<(std::time::Instant, Option<Duration>)> =
         LazyLock::new(|| (instant_now(), since_boot()));
     let (origin, boot) = *ORIGIN;
-    let total = || {
-        let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
-        ORIGIN_READING + total.unwrap_or_default()
-    };
-    let awake = || ORIGIN_READING + tokio_now().into_std().saturating_duration_since(origin);
-    later(total, awake)
+    later(
+        || {
+            let total = boot.and_then(|boot| since_boot()?.checked_sub(boot));
+            ORIGIN_READING + total.unwrap_or_default()
+        },
+        || ORIGIN_READING + tokio_now().into_std().saturating_duration_since(origin),
+    )
 }
 
 /// The later reading of two clocks, of which a process that is stopped while it reads may get an old one of `total`.

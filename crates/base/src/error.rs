@@ -7,10 +7,7 @@ pub use foretide_domain::words::chain;
 #[must_use]
 pub fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, String) {
     // The line of an unknown place is 0.
-    let line = error
-        .location()
-        .map(|at| at.line())
-        .filter(|line| *line > 0);
+    let line = error.location().map(|at| at.line()).filter(|it| *it > 0);
     match template_line(text, line) {
         Some(line) => (Some(line), TEMPLATE.to_owned()),
         None => (line, sentence(error.without_snippet())),
@@ -29,11 +26,10 @@ pub fn is_template(line: &str) -> bool {
 
 /// The line of a template that broke a text: the one with the error, or the first that is nothing but a directive.
 fn template_line(text: &str, line: Option<u64>) -> Option<u64> {
-    let mut lines = (1..).zip(text.lines());
-    let (line, _) = lines.find(|(number, content)| {
-        is_template(content) && (Some(*number) == line || content.trim_start().starts_with("{{"))
-    })?;
-    Some(line)
+    (1..).zip(text.lines()).find_map(|(number, content)| {
+        let breaks = Some(number) == line || content.trim_start().starts_with("{{");
+        (breaks && is_template(content)).then_some(number)
+    })
 }
 
 /// Description of an error without its place.

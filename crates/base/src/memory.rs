@@ -48,7 +48,7 @@ impl Memory {
     }
 
     /// The memory of this process, if it has a limit.
-    pub fn of_process() -> Option<Self> {
+    pub(crate) fn of_process() -> Option<Self> {
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let limit = lowest_limit(&cgroups, |file| fs::read_to_string(file).ok())?;
         Some(Self::new(limit, resident_in_process))
@@ -96,9 +96,12 @@ impl Memory {
 
 /// The lowest limit of these cgroups, and of those above them.
 fn lowest_limit(cgroups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
-    let files = cgroups.lines().flat_map(limit_files);
-    let limits = files.filter_map(|file| read(&file)?.trim().parse().ok());
-    limits.filter(|limit| *limit < UNLIMITED).min()
+    cgroups
+        .lines()
+        .flat_map(limit_files)
+        .filter_map(|file| read(&file)?.trim().parse().ok())
+        .filter(|limit| *limit < UNLIMITED)
+        .min()
 }
 
 /// The files with the limits of a cgroup, and of those above it.
@@ -122,9 +125,7 @@ fn resident_in_process() -> usize {
 }
 
 fn resident(status: &str) -> Option<usize> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
     let kibibytes: usize = line.split_whitespace().next()?.parse().ok()?;
     Some(kibibytes << 10)
 }

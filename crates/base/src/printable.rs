@@ -28,9 +28,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
 pub fn lines<'t>(text: &'t str, allowed: &[&str]) -> Cow<'t, str> {
     escaped(text, |rest| {
         let mut allowed = allowed.iter().chain(&["\n"]);
-        allowed
-            .find(|sequence| rest.starts_with(**sequence))
-            .map(|it| it.len())
+        Some(allowed.find(|it| rest.starts_with(**it))?.len())
     })
 }
 

@@ -68,27 +68,29 @@ impl Redactor {
 
     /// The text without credentials of several words, as passwords may be: those of one word are found word by word.
     fn without_phrases(&self, text: &str) -> String {
-        let phrases = self
-            .0
-            .iter()
-            .filter(|secret| !secret.chars().all(is_credential_char));
-        phrases.fold(text.to_owned(), |text, secret| {
-            text.replace(secret.as_str(), HIDDEN)
-        })
+        let mut text = text.to_owned();
+        for secret in self.0.iter() {
+            if !secret.chars().all(is_credential_char) {
+                text = text.replace(secret.as_str(), HIDDEN);
+            }
+        }
+        text
     }
 
     /// True if a word contains a credential or a recognizable part of one.
     fn is_credential(&self, word: &str) -> bool {
         let is_web_token = word.len() >= WEB_TOKEN_MIN && word.contains(WEB_TOKEN);
-        let parts = || word.as_bytes().windows(PART_MIN);
-        let contains_part_of = |secret: &String| match secret.len() {
-            // Ordinary words may contain a secret this short by chance. It is found in `password=SECRET`, which is one
-            // word.
-            ..PART_MIN => word.split('=').any(|part| part == secret),
-            _ => parts().any(|part| secret.as_bytes().windows(PART_MIN).any(|own| own == part)),
-        };
-        is_web_token || self.0.iter().any(contains_part_of)
+        is_web_token || self.0.iter().any(|secret| has_part_of(word, secret))
     }
+}
+
+fn has_part_of(word: &str, secret: &str) -> bool {
+    // Ordinary words may contain a secret this short by chance. It is found in `password=SECRET`, which is one word.
+    if secret.len() < PART_MIN {
+        return word.split('=').any(|part| part == secret);
+    }
+    let mut parts = word.as_bytes().windows(PART_MIN);
+    parts.any(|part| secret.as_bytes().windows(PART_MIN).any(|own| own == part))
 }
 
 /// The part of a server's message that is kept.

@@ -43,10 +43,10 @@ impl<K: Ord, V> SharedMap<K, V> {
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
         let mut values = self.lock();
         if values.len() >= self.limit && !values.contains_key(&key) {
-            let is_held = |value: &Arc<V>| Arc::strong_count(value) > 1;
-            values.retain(|_, value| is_held(value) || !(self.is_like_new)(value));
+            // Values that are held elsewhere stay.
+            values.retain(|_, it| Arc::strong_count(it) > 1 || !(self.is_like_new)(it));
             if values.len() >= self.limit {
-                values.retain(|_, value| is_held(value));
+                values.retain(|_, value| Arc::strong_count(value) > 1);
             }
         }
         Arc::clone(values.entry(key).or_insert_with(|| Arc::new(make())))
@@ -57,9 +57,11 @@ impl<K: Ord, V> SharedMap<K, V> {
     where
         K: Clone,
     {
-        let values = self.lock();
-        let found = values.iter().filter(|(_, value)| has(value));
-        found.map(|(key, _)| key.clone()).collect()
+        self.lock()
+            .iter()
+            .filter(|(_, value)| has(value))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// All values.

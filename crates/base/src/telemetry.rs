@@ -6,6 +6,7 @@
 mod budgets;
 mod conditions;
 mod fleets;
+mod forecasts;
 mod logging;
 mod progress;
 mod servers;
@@ -29,10 +30,12 @@ use prometheus_client::{
 
 pub use self::budgets::BudgetGauges;
 pub use self::fleets::MemberGauges;
+pub use self::forecasts::ForecastQuality;
 pub use self::logging::{BadFilter, log_to, start_logging};
 pub use self::watches::WatchHealth;
 use self::{
-    budgets::Budgets, conditions::Conditions, fleets::Fleets, progress::Progress, servers::Servers,
+    budgets::Budgets, conditions::Conditions, fleets::Fleets, forecasts::Forecasts,
+    progress::Progress, servers::Servers,
 };
 
 /// Log fields and metric labels that say which object a record is about.
@@ -55,14 +58,6 @@ struct StageLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SeriesLabels {
-    kind: &'static str,
-    namespace: String,
-    name: String,
-    metric: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
     kind: &'static str,
 }
@@ -71,11 +66,6 @@ struct KindLabels {
 struct WriteLabels {
     kind: &'static str,
     result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -108,21 +98,6 @@ pub struct Counts {
     pub max: Option<u32>,
 }
 
-/// The quality of the forecast of one metric; all values are absent without a forecast.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct ForecastQuality {
-    /// Improvement over repeating the current level: 0 is none, 1 is a perfect forecast.
-    pub skill: Option<f64>,
-    /// The fraction of forecasts that were high enough.
-    pub coverage: Option<f64>,
-    /// The fraction that is asked for, if the algorithm has a quantile.
-    pub quantile: Option<f64>,
-    /// The fraction of the last day's minutes that were learned from readings of one minute.
-    pub minute_readings: Option<f64>,
-    /// Age of the newest sample that the forecast was made from.
-    pub model_age_seconds: Option<f64>,
-}
-
 /// Target of a write to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
@@ -151,14 +126,6 @@ pub struct Telemetry {
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
     objects: Family<KindLabels, Gauge>,
-    refusals: Family<ReasonLabels, Counter>,
-    rejections: Family<ReasonLabels, Counter>,
-    left_out: Gauge,
-    skill: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
-    coverage: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
-    quantile: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
-    minute_readings: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
-    model_age_seconds: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
     unreadable: Family<WatchLabels, Gauge>,
@@ -166,6 +133,7 @@ pub struct Telemetry {
     budgets: Budgets,
     conditions: Conditions,
     fleets: Fleets,
+    forecasts: Forecasts,
     progress: Progress,
     servers: Servers,
 }
@@ -207,14 +175,6 @@ impl Default for Telemetry {
             writes: Family::default(),
             sync_seconds: durations(),
             objects: Family::default(),
-            refusals: Family::default(),
-            rejections: Family::default(),
-            left_out: Gauge::default(),
-            skill: Family::default(),
-            coverage: Family::default(),
-            quantile: Family::default(),
-            minute_readings: Family::default(),
-            model_age_seconds: Family::default(),
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
             unreadable: Family::default(),
@@ -222,6 +182,7 @@ impl Default for Telemetry {
             budgets: Budgets::default(),
             conditions: Conditions::default(),
             fleets: Fleets::default(),
+            forecasts: Forecasts::default(),
             progress: Progress::default(),
             servers: Servers::default(),
         };
@@ -281,56 +242,12 @@ impl Telemetry {
             "Objects of a namespace that the memory limit has no room for, by cluster; the hub has no name",
             self.objects_left_out.clone(),
         );
-        self.register_forecasts(&mut registry);
+        self.forecasts.register(&mut registry);
         self.budgets.register(&mut registry);
         self.conditions.register(&mut registry);
         self.fleets.register(&mut registry);
         self.progress.register(&mut registry);
         self.servers.register(&mut registry);
-    }
-
-    fn register_forecasts(&self, registry: &mut Registry) {
-        registry.register(
-            "forecast_refusals",
-            "Forecasts that were refused, by reason",
-            self.refusals.clone(),
-        );
-        registry.register(
-            "forecast_rejected",
-            "Invalid samples of histories that were dropped, by reason",
-            self.rejections.clone(),
-        );
-        registry.register(
-            "forecasts_left_out",
-            "Series without a forecast because the memory limit does not hold those of all",
-            self.left_out.clone(),
-        );
-        registry.register(
-            "forecast_skill",
-            "How much better the forecasts of the last three days were than repeating the current level: 0 no better, 1 perfect",
-            self.skill.clone(),
-        );
-        registry.register(
-            "forecast_coverage",
-            "Fraction of the forecasts of the last three days that were high enough",
-            self.coverage.clone(),
-        );
-        registry.register(
-            "forecast_quantile",
-            "Fraction of the forecasts that is meant to be high enough",
-            self.quantile.clone(),
-        );
-        registry.register(
-            "forecast_minute_readings",
-            "Fraction of the last day's minutes that were learned from readings of one minute",
-            self.minute_readings.clone(),
-        );
-        registry.register_with_unit(
-            "forecast_model_age",
-            "Age of the newest sample that the forecast in use was made from",
-            Unit::Seconds,
-            self.model_age_seconds.clone(),
-        );
     }
 
     fn start_at_zero(&self) {
@@ -339,10 +256,8 @@ impl Telemetry {
         for write in Write::ALL {
             // A counter that first appears with its first error shows no increase.
             for result in ["ok", "error"] {
-                drop(self.writes.get_or_create(&WriteLabels {
-                    kind: write.label(),
-                    result,
-                }));
+                let kind = write.label();
+                drop(self.writes.get_or_create(&WriteLabels { kind, result }));
             }
         }
     }
@@ -359,7 +274,7 @@ impl Telemetry {
     }
 
     /// Sets whether this process decides and writes.
-    pub fn set_leader(&self, leads: bool) {
+    pub(crate) fn set_leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
@@ -382,9 +297,7 @@ impl Telemetry {
             let labels = StageLabels::of(object, stage);
             match replicas {
                 Some(replicas) => {
-                    self.replicas
-                        .get_or_create(&labels)
-                        .set(i64::from(replicas));
+                    self.replicas.get_or_create(&labels).set(replicas.into());
                 }
                 None => {
                     self.replicas.remove(&labels);
@@ -411,23 +324,17 @@ impl Telemetry {
 
     /// Counts one write.
     pub fn wrote(&self, write: Write, ok: bool) {
-        let result = if ok { "ok" } else { "error" };
-        self.writes
-            .get_or_create(&WriteLabels {
-                kind: write.label(),
-                result,
-            })
-            .inc();
+        let (kind, result) = (write.label(), if ok { "ok" } else { "error" });
+        let labels = WriteLabels { kind, result };
+        self.writes.get_or_create(&labels).inc();
     }
 
     /// Counts events that are not written, because there were too many of one object.
     pub fn dropped_events(&self, count: usize) {
-        self.writes
-            .get_or_create(&WriteLabels {
-                kind: Write::Event.label(),
-                result: "dropped",
-            })
-            .inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+        let (kind, result) = (Write::Event.label(), "dropped");
+        let labels = WriteLabels { kind, result };
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.writes.get_or_create(&labels).inc_by(count);
     }
 
     /// Publishes the duration of one sync.
@@ -437,64 +344,8 @@ impl Telemetry {
 
     /// Publishes how many objects of a kind are known.
     pub fn set_objects(&self, kind: &'static str, objects: usize) {
-        let objects = i64::try_from(objects).unwrap_or(i64::MAX);
-        self.objects
-            .get_or_create(&KindLabels { kind })
-            .set(objects);
-    }
-
-    /// Counts one refused forecast.
-    pub fn refused(&self, reason: &str) {
-        self.refusals
-            .get_or_create(&ReasonLabels {
-                reason: reason.to_owned(),
-            })
-            .inc();
-    }
-
-    /// Publishes how many series go without a forecast because the memory limit does not hold those of all.
-    pub fn set_forecasts_left_out(&self, series: usize) {
-        self.left_out.set(i64::try_from(series).unwrap_or(i64::MAX));
-    }
-
-    /// Counts one sample that was left out.
-    pub fn rejected(&self, reason: &str) {
-        self.rejections
-            .get_or_create(&ReasonLabels {
-                reason: reason.to_owned(),
-            })
-            .inc();
-    }
-
-    /// Publishes the quality of the forecast of one metric; a value that is not known has no series.
-    pub fn set_forecast_quality(
-        &self,
-        object: &ObjectLabels,
-        metric: &str,
-        quality: &ForecastQuality,
-    ) {
-        let labels = SeriesLabels {
-            kind: object.kind,
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-            metric: metric.to_owned(),
-        };
-        for (family, value) in [
-            (&self.skill, quality.skill),
-            (&self.coverage, quality.coverage),
-            (&self.quantile, quality.quantile),
-            (&self.minute_readings, quality.minute_readings),
-            (&self.model_age_seconds, quality.model_age_seconds),
-        ] {
-            match value.filter(|_| !self.hides_objects()) {
-                Some(value) => {
-                    family.get_or_create(&labels).set(value);
-                }
-                None => {
-                    family.remove(&labels);
-                }
-            }
-        }
+        let count = i64::try_from(objects).unwrap_or(i64::MAX);
+        self.objects.get_or_create(&KindLabels { kind }).set(count);
     }
 
     /// Everything in the `OpenMetrics` text format.

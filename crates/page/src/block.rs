@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use foretide_models::Prediction;
+
 /// Minutes per block.
 pub const BLOCK: u8 = 30;
 /// Seconds per minute.
@@ -108,6 +110,24 @@ pub struct OpenBlock {
 impl Column {
     pub const fn index(self) -> usize {
         self as usize
+    }
+}
+
+// === impl Expected ===
+
+impl Expected {
+    /// Returns a predicted amount in replicas, of which each carries `per_replica`.
+    pub fn of(at: i64, sample: &Prediction, per_replica: f64) -> Self {
+        Self {
+            at,
+            value: sample.value / per_replica,
+            upper: sample.upper.map(|upper| upper / per_replica),
+        }
+    }
+
+    /// The upper end, or the value if the algorithm has none.
+    pub fn end(&self) -> f64 {
+        self.upper.unwrap_or(self.value)
     }
 }
 

@@ -9,8 +9,11 @@ use foretide_domain::{cron::Zone, sim::TOLERATED, words::grouped};
 use jiff::Timestamp;
 
 use super::{
-    ViewError,
-    api::{CalendarWindow, ChartQuery, ClustersView, HistoryView, ObjectKey, Span},
+    Page, ViewError, Visible,
+    api::{
+        CalendarWindow, ChartQuery, ClusterShare, ClustersView, HistoryView, ObjectKey, Span,
+        WindowSpan,
+    },
     at,
 };
 
@@ -21,19 +24,22 @@ const WIDTHS: std::ops::RangeInclusive<u32> = 280..=2000;
 /// The width that a query asks for, in pixels.
 pub fn width(asked: Option<u32>) -> Result<u32, ViewError> {
     let width = asked.unwrap_or(WIDTH);
-    let expected = || format!("width: expected 280 to 2000 pixels, got {width}");
-    WIDTHS
-        .contains(&width)
-        .then_some(width)
-        .ok_or_else(|| ViewError::BadQuery(expected()))
+    if WIDTHS.contains(&width) {
+        return Ok(width);
+    }
+    let message = format!("width: expected 280 to 2000 pixels, got {width}");
+    Err(ViewError::BadQuery(message))
 }
 
 /// The zone that a query asks for.
 pub fn zone(name: Option<&str>) -> Result<Zone, ViewError> {
     let utc = Zone::utc();
-    let given = name.filter(|name| !name.is_empty());
-    let zone = given.map_or_else(|| Ok(utc.clone()), |name| Zone::parse(name, &utc));
-    zone.map_err(|error| ViewError::BadQuery(format!("zone: {error}")))
+    match name {
+        None | Some("") => Ok(utc),
+        Some(name) => {
+            Zone::parse(name, &utc).map_err(|error| ViewError::BadQuery(format!("zone: {error}")))
+        }
+    }
 }
 
 /// The chart of a span.
@@ -47,17 +53,13 @@ pub fn svg(
     let panels = [demand(view), replicas(view)];
     // Parsed before layers without values are removed: a query may name those of an empty span.
     let wanted = wanted(query, &panels)?;
-    let is_wanted = |layer: &Layer| {
-        layer.mark.has_values() && wanted.as_ref().is_none_or(|ids| ids.contains(&&*layer.id))
-    };
-    let spans = view.windows.iter().map(|window| Window {
-        name: window.name.clone(),
-        from: at(window.span.from),
-        until: at(window.span.until),
-    });
-    let shaded: Vec<_> = spans.collect();
+    let windows = view.windows.iter();
+    let shaded: Vec<_> = windows.map(|it| window(it.name.clone(), it.span)).collect();
     let panels = panels.map(|mut panel| {
-        panel.layers.retain(is_wanted);
+        panel.layers.retain(|layer| {
+            let is_wanted = wanted.as_ref().is_none_or(|ids| ids.contains(&&*layer.id));
+            is_wanted && layer.mark.has_values()
+        });
         panel.windows.clone_from(&shaded);
         panel
     });
@@ -71,6 +73,14 @@ pub fn svg(
         ..Chart::default()
     };
     Ok(chart.fragment())
+}
+
+fn window(name: String, span: Span) -> Window {
+    Window {
+        name,
+        from: at(span.from),
+        until: at(span.until),
+    }
 }
 
 /// The layers that a query asks for, if it does not ask for all.
@@ -92,21 +102,9 @@ fn wanted<'a>(query: &'a ChartQuery, panels: &[Panel]) -> Result<Option<Vec<&'a 
 
 /// Past demand with its past expectation, and the forecast.
 fn demand(view: &HistoryView) -> Panel {
-    let amounts = |values: &[Option<f32>]| {
-        points(&view.times, values.iter().map(|value| value.map(f64::from)))
-    };
-    let expected = iter::zip(&view.times, iter::zip(&view.expected, &view.expected_upper));
-    let past = expected.filter_map(|(second, (low, high))| band(*second, (*low)?, (*high)?));
-    let forecast = iter::zip(
-        &view.ahead.times,
-        iter::zip(&view.ahead.expected, &view.ahead.upper),
-    );
-    let coming = forecast.filter_map(|(second, (low, high))| band(*second, *low, (*high)?));
-    let ahead = view
-        .ahead
-        .expected
-        .iter()
-        .map(|value| Some(f64::from(*value)));
+    let ahead: Vec<_> = view.ahead.expected.iter().copied().map(Some).collect();
+    let mut range = bands(&view.times, &view.expected, &view.expected_upper);
+    range.extend(bands(&view.ahead.times, &ahead, &view.ahead.upper));
     Panel {
         id: "demand".to_owned(),
         name: "Demand".to_owned(),
@@ -117,19 +115,19 @@ fn demand(view: &HistoryView) -> Panel {
                 "band",
                 "range of the forecast",
                 Role::Forecast,
-                Mark::Band(past.chain(coming).collect()),
+                Mark::Band(range),
             ),
             Layer::new(
                 "needed",
                 "needed by the demand",
                 Role::Observed,
-                Mark::Area(amounts(&view.needed)),
+                Mark::Area(points(&view.times, view.needed.iter().copied())),
             ),
             Layer::new(
                 "expected",
                 "forecast, made a lead time before",
                 Role::Forecast,
-                Mark::Line(amounts(&view.expected)),
+                Mark::Line(points(&view.times, view.expected.iter().copied())),
             ),
             Layer::new(
                 "ahead",
@@ -150,18 +148,17 @@ fn demand(view: &HistoryView) -> Panel {
 
 /// The minutes in which fewer replicas served than the demand needs.
 fn shortages(view: &HistoryView) -> Vec<Shortage> {
-    let counts = iter::zip(&view.needed, &view.ready);
-    let minutes = iter::zip(&view.times, counts);
-    let short = minutes.filter_map(|(second, (needed, ready))| {
-        let (needed, had) = (f64::from((*needed)?), f64::from((*ready)?));
-        (needed > TOLERATED * had).then(|| Shortage {
-            at: at(*second),
-            until: at(second + 60),
-            had,
-            needed,
+    iter::zip(&view.times, iter::zip(&view.needed, &view.ready))
+        .filter_map(|(second, (needed, ready))| {
+            let (needed, had) = (f64::from((*needed)?), f64::from((*ready)?));
+            (needed > TOLERATED * had).then(|| Shortage {
+                at: at(*second),
+                until: at(second + 60),
+                had,
+                needed,
+            })
         })
-    });
-    short.collect()
+        .collect()
 }
 
 /// Text alternative of the chart.
@@ -182,9 +179,9 @@ fn described(key: &ObjectKey, view: &HistoryView) -> String {
 
 /// Proposals, bounds, the steps of the decision, and the running replicas.
 fn replicas(view: &HistoryView) -> Panel {
-    let ready = points(&view.times, counts(&view.ready));
+    let ready = points(&view.times, view.ready.iter().copied());
     let layer = |id: &str, name: &str, role: Role, values: &[Option<u32>]| {
-        let steps = points(&view.times, counts(values));
+        let steps = points(&view.times, values.iter().copied());
         Layer::new(id, name, role, Mark::Steps(steps))
     };
     Panel {
@@ -223,15 +220,11 @@ fn replicas(view: &HistoryView) -> Panel {
 
 /// The bounds in force, which may be too far away to be drawn.
 fn allowed(view: &HistoryView) -> String {
-    let last = |values: &[Option<u32>]| values.iter().rev().find_map(|value| *value);
-    match last(&view.min).zip(last(&view.max)) {
+    let min = view.min.iter().flatten().next_back();
+    match min.zip(view.max.iter().flatten().next_back()) {
         Some((min, max)) => format!("{min} to {max} allowed"),
         None => String::new(),
     }
-}
-
-fn counts(values: &[Option<u32>]) -> impl Iterator<Item = Option<f64>> {
-    values.iter().map(|count| count.map(f64::from))
 }
 
 /// A bound. One that stays the same is a rule, which is left out where it is far above the rest.
@@ -239,48 +232,54 @@ fn bound(id: &str, name: &str, times: &[i64], values: &[Option<u32>]) -> Layer {
     let mut known = values.iter().flatten();
     let mark = match known.next() {
         Some(first) if known.all(|value| value == first) => Mark::Rule(f64::from(*first)),
-        _ => Mark::Steps(points(times, counts(values))),
+        _ => Mark::Steps(points(times, values.iter().copied())),
     };
     Layer::new(id, name, Role::Bounds, mark)
 }
 
-fn points(times: &[i64], values: impl Iterator<Item = Option<f64>>) -> Vec<Point> {
-    let minutes = iter::zip(times, values);
-    let known = minutes.filter_map(|(second, value)| {
-        Some(Point {
-            at: at(*second),
-            value: value?,
+/// The known values of a column with their instants.
+pub fn points<T: Into<f64>>(
+    times: &[i64],
+    values: impl IntoIterator<Item = Option<T>>,
+) -> Vec<Point> {
+    iter::zip(times, values)
+        .filter_map(|(second, value)| {
+            let (at, value) = (at(*second), value?.into());
+            Some(Point { at, value })
         })
-    });
-    known.collect()
+        .collect()
 }
 
-fn band(second: i64, low: f32, high: f32) -> Option<Band> {
-    let (low, high) = (f64::from(low), f64::from(high));
-    // A low quantile may lie below the expectation; then there is no range to draw.
-    (low <= high).then(|| Band {
-        at: at(second),
-        low,
-        high,
-    })
+fn bands(times: &[i64], low: &[Option<f32>], high: &[Option<f32>]) -> Vec<Band> {
+    iter::zip(times, iter::zip(low, high))
+        .filter_map(|(second, (low, high))| {
+            let (at, low, high) = (at(*second), (*low)?.into(), (*high)?.into());
+            // A low quantile may lie below the expectation; then there is no range to draw.
+            (low <= high).then_some(Band { at, low, high })
+        })
+        .collect()
+}
+
+impl Page {
+    /// The members of fleets, as SVG.
+    ///
+    /// # Errors
+    /// [`ViewError::BadQuery`].
+    pub fn clusters_svg(&self, visible: &Visible, width: Option<u32>) -> Result<String, ViewError> {
+        Ok(clusters(&self.clusters(visible), self::width(width)?))
+    }
 }
 
 /// The members of fleets: a bar for each share.
-pub fn clusters(clusters: &ClustersView, width: u32) -> String {
-    let bars = clusters.clusters.iter().flat_map(|cluster| {
+fn clusters(clusters: &ClustersView, width: u32) -> String {
+    let mut bars = Vec::new();
+    for cluster in &clusters.clusters {
         let is_lost = cluster.ready == Some(false);
-        cluster.shares.iter().map(move |share| {
-            let count = |count: Option<i32>| count.and_then(|count| u32::try_from(count).ok());
-            let status = &share.status;
-            Bar {
+        let seen = if is_lost { ", last seen" } else { "" };
+        for ClusterShare { autoscaler, status } in &cluster.shares {
+            bars.push(Bar {
                 name: cluster.name.clone(),
-                note: {
-                    let seen = if is_lost { ", last seen" } else { "" };
-                    format!(
-                        "{}/{}{seen}",
-                        share.autoscaler.namespace, share.autoscaler.name
-                    )
-                },
+                note: format!("{}/{}{seen}", autoscaler.namespace, autoscaler.name),
                 is_lost,
                 budget: (
                     count(status.min).unwrap_or(0),
@@ -289,16 +288,20 @@ pub fn clusters(clusters: &ClustersView, width: u32) -> String {
                 capacity: count(status.capacity),
                 ready: count(status.ready),
                 pending: count(status.pending).unwrap_or(0),
-            }
-        })
-    });
-    let bars = Bars {
+            });
+        }
+    }
+    Bars {
         title: "Member clusters".to_owned(),
         description: "The budget of each member of each fleet, the pods that are ready and pending, and its capacity".to_owned(),
         width,
-        bars: bars.collect(),
-    };
-    bars.fragment()
+        bars,
+    }
+    .fragment()
+}
+
+fn count(count: Option<i32>) -> Option<u32> {
+    u32::try_from(count?).ok()
 }
 
 /// The windows of some weeks.
@@ -311,15 +314,12 @@ pub fn calendar(
     let first = at(span.from).to_zoned(zone.rules().clone()).date();
     let end = at(span.until).to_zoned(zone.rules().clone()).date();
     let days = first.until(end).map_or(0, |span| span.get_days());
-    let windows = windows.iter().map(|opening| Window {
-        name: format!(
-            "{}/{}: {}",
-            opening.autoscaler.namespace, opening.autoscaler.name, opening.window.name
-        ),
-        from: at(opening.window.span.from),
-        until: at(opening.window.span.until),
+    let shown = windows.iter().map(|opening| {
+        let WindowSpan { name, span, .. } = &opening.window;
+        let key = &opening.autoscaler;
+        window(format!("{}/{}: {name}", key.namespace, key.name), *span)
     });
-    let calendar = Calendar {
+    Calendar {
         title: "Cron windows".to_owned(),
         description: "A row for each day, a bar for each window that is open".to_owned(),
         width,
@@ -327,7 +327,7 @@ pub fn calendar(
         days: u16::try_from(days).unwrap_or(0),
         now: Some(now),
         zone: zone.rules().clone(),
-        windows: windows.collect(),
-    };
-    calendar.fragment()
+        windows: shown.collect(),
+    }
+    .fragment()
 }

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 
 use super::{
-    Page, ViewError,
+    Page, ViewError, Visible,
     api::{FleetQuery, FleetRow, FleetView, NextWindow, Sparkline},
     history,
     record::Latest,
@@ -16,40 +16,46 @@ use super::{
 const ROWS: usize = 50;
 const MOST_ROWS: usize = 200;
 
-/// A page of all that the reader may see.
-pub fn view(all: &[Arc<Latest>], page: &Page, query: &FleetQuery) -> Result<FleetView, ViewError> {
-    let order = Order::parse(&query.sort)?;
-    let limit = query.limit.unwrap_or(ROWS);
-    if !(1..=MOST_ROWS).contains(&limit) {
-        let message = format!("limit: expected 1 to {MOST_ROWS}, got {limit}");
-        return Err(ViewError::BadQuery(message));
+impl Page {
+    /// A page of the fleet.
+    ///
+    /// # Errors
+    /// [`ViewError::BadQuery`].
+    pub fn fleet(&self, visible: &Visible, query: &FleetQuery) -> Result<FleetView, ViewError> {
+        let order = Order::parse(&query.sort)?;
+        let limit = query.limit.unwrap_or(ROWS);
+        if !(1..=MOST_ROWS).contains(&limit) {
+            let message = format!("limit: expected 1 to {MOST_ROWS}, got {limit}");
+            return Err(ViewError::BadQuery(message));
+        }
+        let text = query.search.to_lowercase();
+        let mut found = self.log.all(visible);
+        found.retain(|latest| has_text(latest, &text));
+        let mut counts = BTreeMap::new();
+        for latest in &found {
+            *counts.entry(latest.word).or_insert(0) += 1;
+        }
+        let (current, desired) = (sum(&found, current), sum(&found, desired));
+        found.retain(|latest| query.word.is_none_or(|word| word == latest.word));
+        found.sort_by(|one, other| order.compare(one, other));
+        let rows = found.iter().skip(query.offset).take(limit);
+        Ok(FleetView {
+            now: self.host.now().to_string(),
+            counts,
+            current,
+            desired,
+            matching: found.len(),
+            rows: rows.map(|it| row(it, self.sparkline(it))).collect(),
+        })
     }
-    let text = query.search.to_lowercase();
-    let found: Vec<_> = all
-        .iter()
-        .filter(|latest| has_text(latest, &text))
-        .collect();
-    let mut counts = BTreeMap::new();
-    for latest in &found {
-        *counts.entry(latest.word).or_insert(0) += 1;
+
+    fn sparkline(&self, latest: &Latest) -> Option<Sparkline> {
+        history::sparkline(&self.log.recorded(&latest.key)?, self.host.now())
     }
-    let is_wanted = |latest: &&Arc<Latest>| query.word.is_none_or(|word| word == latest.word);
-    let mut matching: Vec<_> = found.iter().copied().filter(is_wanted).collect();
-    matching.sort_by(|one, other| order.compare(one, other));
-    let sum = |of: fn(&Latest) -> Option<i32>| {
-        let counts = found.iter().filter_map(|latest| of(latest));
-        counts.map(i64::from).sum()
-    };
-    let rows = matching.iter().skip(query.offset).take(limit);
-    let row = |latest: &&Arc<Latest>| row(latest, sparkline(latest, page));
-    Ok(FleetView {
-        now: page.host.now().to_string(),
-        counts,
-        current: sum(current),
-        desired: sum(desired),
-        matching: matching.len(),
-        rows: rows.map(row).collect(),
-    })
+}
+
+fn sum(all: &[Arc<Latest>], of: fn(&Latest) -> Option<i32>) -> i64 {
+    all.iter().filter_map(|it| of(it)).map(i64::from).sum()
 }
 
 /// One autoscaler among others.
@@ -57,7 +63,6 @@ pub fn row(latest: &Latest, sparkline: Option<Sparkline>) -> FleetRow {
     let spec = latest.autoscaler.spec();
     let decision = latest.status.common.decision.as_ref();
     let winner = decision.and_then(|decision| decision.winner);
-    let text = |time: Timestamp| time.to_string();
     FleetRow {
         key: latest.key.clone(),
         word: latest.word,
@@ -74,14 +79,11 @@ pub fn row(latest: &Latest, sparkline: Option<Sparkline>) -> FleetRow {
         min: spec.min_replicas.unwrap_or(1),
         max: spec.max_replicas,
         winner: winner.map(|winner| foretide_api::status::stored_source(winner).to_string()),
-        next_window: next_window(latest).map(|(at, window)| NextWindow {
-            at: text(at),
-            ..window
-        }),
+        next_window: next_window(latest).map(|(_, window)| window),
         sparkline,
         decided: decision
             .and_then(|decision| decision.time.as_ref())
-            .map(|time| text(time.0)),
+            .map(|time| time.0.to_string()),
     }
 }
 
@@ -96,39 +98,33 @@ fn current(latest: &Latest) -> Option<i32> {
 
 fn desired(latest: &Latest) -> Option<i32> {
     let common = &latest.status.common;
-    let decided = common
-        .decision
-        .as_ref()
-        .and_then(|decision| decision.desired);
-    decided.or(common.expect_replicas)
+    match &common.decision {
+        Some(decision) => decision.desired.or(common.expect_replicas),
+        None => common.expect_replicas,
+    }
 }
 
 /// The next change of a window, with its time.
 fn next_window(latest: &Latest) -> Option<(Timestamp, NextWindow)> {
-    let windows = latest.status.common.windows.iter().flatten();
-    let next = windows.filter_map(|window| {
-        let at = window.next_transition.as_ref()?.0;
-        let next = NextWindow {
-            name: window.name.clone(),
-            opens: !window.active,
-            at: String::new(),
-        };
-        Some((at, next))
-    });
-    next.min_by_key(|(at, _)| *at)
+    let windows = latest.status.common.windows.as_ref()?;
+    let (at, next) = windows
+        .iter()
+        .filter_map(|window| Some((window.next_transition.as_ref()?.0, window)))
+        .min_by_key(|(at, _)| *at)?;
+    let window = NextWindow {
+        name: next.name.clone(),
+        opens: !next.active,
+        at: at.to_string(),
+    };
+    Some((at, window))
 }
 
 fn has_text(latest: &Latest, text: &str) -> bool {
-    let contains = |name: &str| name.to_lowercase().contains(text);
+    let key = &latest.key;
     text.is_empty()
-        || contains(&latest.key.name)
-        || contains(&latest.key.namespace)
-        || contains(&target(latest))
-}
-
-fn sparkline(latest: &Latest, page: &Page) -> Option<Sparkline> {
-    let recorded = page.log.recorded(&latest.key)?;
-    history::sparkline(&recorded, page.host.now())
+        || [&key.name, &key.namespace, &target(latest)]
+            .iter()
+            .any(|name| name.to_lowercase().contains(text))
 }
 
 /// The order of rows.
@@ -180,12 +176,11 @@ impl Order {
     }
 
     fn compare(self, one: &Latest, other: &Latest) -> Ordering {
-        let both = |of: fn(&Latest) -> Option<i32>| of(one).cmp(&of(other));
         let order = match self.by {
             By::Word => one.word.cmp(&other.word),
             By::Name => name(one).cmp(&name(other)),
-            By::Current => both(current),
-            By::Desired => both(desired),
+            By::Current => current(one).cmp(&current(other)),
+            By::Desired => desired(one).cmp(&desired(other)),
             By::Window => soonest(one).cmp(&soonest(other)),
         };
         let order = if self.reversed {

@@ -1,16 +1,19 @@
 //! The recorded history of one autoscaler over a span, and the forecast beyond it.
 
-use std::{fmt::Write as _, iter};
+use std::{collections::BTreeMap, fmt::Write as _, iter};
 
-use foretide_chart::Point;
 use foretide_domain::proposal::Unit;
 use jiff::Timestamp;
 
 use super::{
-    ViewError,
-    api::{Ahead, DemandColumn, HistoryQuery, HistoryView, Span, Sparkline},
+    Page, ViewError, Visible,
+    api::{
+        Ahead, ChartQuery, DemandColumn, HistoryQuery, HistoryView, ObjectKey, Sentence, Span,
+        SpanQuery, Sparkline,
+    },
     at,
-    block::Column,
+    block::{Column, Expected},
+    chart,
     record::{Latest, Recorded},
     windows,
 };
@@ -23,13 +26,88 @@ const AFTER: i64 = 2 * HOUR;
 /// The longest span: the retention of minutes and the horizon of forecasts.
 const LONGEST: i64 = 60 * 24 * HOUR;
 /// The most rows of an answer: more than a screen has pixels.
-pub const ROWS: usize = 2000;
+const ROWS: usize = 2000;
 /// The span of a sparkline, before and after now.
 const SPARK_BEFORE: i64 = 6 * HOUR;
 const SPARK_AFTER: i64 = 3 * HOUR;
 
+impl Page {
+    /// The recorded history of an autoscaler; of a long span only the minutes of extremes.
+    ///
+    /// # Errors
+    /// [`ViewError::NotFound`], [`ViewError::BadQuery`].
+    pub fn history(
+        &self,
+        key: &ObjectKey,
+        visible: &Visible,
+        query: &SpanQuery,
+    ) -> Result<HistoryView, ViewError> {
+        let recorded = self.recorded(key, visible)?;
+        let span = span(query.from, query.until, self.host.now())?;
+        let mut view = view(&recorded, span, ROWS);
+        for said in self.log.sentences(key, span.from, span.until) {
+            view.sentences.push(Sentence::clone(&said));
+        }
+        Ok(view)
+    }
+
+    /// The chart of the history, as SVG.
+    ///
+    /// # Errors
+    /// [`ViewError::NotFound`], [`ViewError::BadQuery`].
+    pub fn chart(
+        &self,
+        key: &ObjectKey,
+        visible: &Visible,
+        query: &ChartQuery,
+    ) -> Result<String, ViewError> {
+        let recorded = self.recorded(key, visible)?;
+        let now = self.host.now();
+        let span = span(query.from, query.until, now)?;
+        let view = view(&recorded, span, usize::MAX);
+        chart::svg(key, &view, span, query, now)
+    }
+
+    /// The recorded demand of one metric, as the Lab and `backtest --csv` read it: a row for each minute, at its end.
+    ///
+    /// # Errors
+    /// [`ViewError::NotFound`], [`ViewError::BadQuery`].
+    pub fn history_csv(
+        &self,
+        key: &ObjectKey,
+        visible: &Visible,
+        query: &HistoryQuery,
+    ) -> Result<String, ViewError> {
+        let rows = self.recorded(key, visible)?.minutes.rows(
+            query.from.unwrap_or(i64::MIN),
+            query.until.unwrap_or(i64::MAX),
+        );
+        let metric = match &query.metric {
+            None => rows.metrics.first(),
+            Some(wanted) => rows.metrics.iter().find(|it| *it.name == **wanted),
+        };
+        let Some(metric) = metric else {
+            let known: Vec<_> = rows.metrics.iter().map(|metric| &*metric.name).collect();
+            return Err(ViewError::BadQuery(match &query.metric {
+                None => "no demand is recorded in this span".to_owned(),
+                Some(wanted) => format!(
+                    "metric: nothing is recorded of {wanted:?} in this span; of these there is: {}",
+                    known.join(", ")
+                ),
+            }));
+        };
+        let mut text = "timestamp,value\n".to_owned();
+        for (begin, value) in iter::zip(&rows.times, metric.demand()) {
+            if let Some(value) = value {
+                let _infallible = writeln!(text, "{},{value}", at(begin + 60));
+            }
+        }
+        Ok(text)
+    }
+}
+
 /// The span that a query asks for, in seconds since 1970.
-pub fn span(from: Option<i64>, until: Option<i64>, now: Timestamp) -> Result<Span, ViewError> {
+fn span(from: Option<i64>, until: Option<i64>, now: Timestamp) -> Result<Span, ViewError> {
     let now = now.as_second();
     let until = until.unwrap_or(now + AFTER);
     let from = from.unwrap_or_else(|| until.min(now).saturating_sub(BEFORE));
@@ -43,7 +121,7 @@ pub fn span(from: Option<i64>, until: Option<i64>, now: Timestamp) -> Result<Spa
 }
 
 /// The recorded minutes of a span, in at most `most` rows, and the forecast in it; without sentences.
-pub fn view(recorded: &Recorded, span: Span, most: usize) -> HistoryView {
+fn view(recorded: &Recorded, span: Span, most: usize) -> HistoryView {
     let mut rows = recorded.minutes.rows(span.from, span.until);
     let step_seconds = rows.thin(most);
     let demand = rows.metrics.iter().map(|metric| DemandColumn {
@@ -79,7 +157,7 @@ pub fn view(recorded: &Recorded, span: Span, most: usize) -> HistoryView {
 }
 
 /// The unit of a metric, for the head of a column.
-pub fn unit(metric: &str) -> &'static str {
+fn unit(metric: &str) -> &'static str {
     match Unit::of_metric(metric) {
         Unit::Cores => "cores",
         Unit::Bytes => "bytes",
@@ -93,32 +171,28 @@ fn ahead(latest: &Latest, until: i64) -> Ahead {
     let Some(decided) = &latest.decided else {
         return Ahead::default();
     };
-    let metrics = decided.metrics.iter();
-    let forecasts =
-        metrics.filter_map(|metric| Some((metric.forecast.as_ref()?, metric.per_replica?)));
-    let mut predicted = std::collections::BTreeMap::new();
-    for ((forecast, _), target) in forecasts {
-        let samples = forecast
-            .samples()
-            .map(|sample| (sample.at.as_second(), sample));
-        let within = samples.filter(|(at, _)| (latest.at.as_second()..until).contains(at));
-        for (at, sample) in within {
-            let made = (
-                sample.value / target,
-                sample.upper.map(|upper| upper / target),
-            );
-            let end = |made: &(f64, Option<f64>)| made.1.unwrap_or(made.0);
-            let known = predicted.entry(at).or_insert(made);
-            if end(&made) > end(known) {
-                *known = made;
+    let mut highest = BTreeMap::new();
+    for metric in &decided.metrics {
+        let (Some((forecast, _)), Some(per_replica)) = (&metric.forecast, metric.per_replica)
+        else {
+            continue;
+        };
+        for sample in forecast.samples() {
+            let at = sample.at.as_second();
+            if (latest.at.as_second()..until).contains(&at) {
+                let made = Expected::of(at, &sample, per_replica);
+                let known = highest.entry(at).or_insert(made);
+                if made.end() > known.end() {
+                    *known = made;
+                }
             }
         }
     }
     let mut ahead = Ahead::default();
-    for (at, (expected, upper)) in predicted {
-        ahead.times.push(at);
-        ahead.expected.push(short(expected));
-        ahead.upper.push(upper.map(short));
+    for made in highest.into_values() {
+        ahead.times.push(made.at);
+        ahead.expected.push(short(made.value));
+        ahead.upper.push(made.upper.map(short));
     }
     ahead
 }
@@ -139,21 +213,11 @@ pub fn sparkline(recorded: &Recorded, now: Timestamp) -> Option<Sparkline> {
         until: second + SPARK_AFTER,
     };
     let rows = recorded.minutes.rows(span.from, span.until);
-    let counts = rows.counts(Column::Current);
-    let point = |second, value| Point {
-        at: at(second),
-        value,
-    };
-    let recorded_counts = iter::zip(rows.times, counts);
-    let past: Vec<_> = recorded_counts
-        .filter_map(|(second, count)| Some(point(second, f64::from(count?))))
-        .collect();
+    let past = chart::points(&rows.times, rows.counts(Column::Current));
     let ahead = ahead(&recorded.latest, span.until);
-    let upper = iter::zip(ahead.expected, ahead.upper).map(|(value, upper)| upper.unwrap_or(value));
-    let forecast = iter::zip(ahead.times, upper.map(f64::from));
-    let ahead: Vec<_> = forecast
-        .map(|(second, value)| point(second, value))
-        .collect();
+    let upper = iter::zip(ahead.expected, ahead.upper);
+    let upper = upper.map(|(value, upper)| Some(upper.unwrap_or(value)));
+    let ahead = chart::points(&ahead.times, upper);
     let values = past.iter().map(|point| point.value);
     let (low, high) = (values.clone().reduce(f64::min)?, values.reduce(f64::max)?);
     let range = if low < high {
@@ -175,34 +239,4 @@ pub fn sparkline(recorded: &Recorded, now: Timestamp) -> Option<Sparkline> {
         ahead: lines.ahead,
         label,
     })
-}
-
-/// The recorded demand of a metric: a row for each minute, at its end.
-pub fn csv(recorded: &Recorded, query: &HistoryQuery) -> Result<String, ViewError> {
-    let rows = recorded.minutes.rows(
-        query.from.unwrap_or(i64::MIN),
-        query.until.unwrap_or(i64::MAX),
-    );
-    let wanted = query.metric.as_deref();
-    let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name);
-    let metric = rows.metrics.iter().find(|metric| is_wanted(&metric.name));
-    let Some(metric) = metric else {
-        let known: Vec<_> = rows.metrics.iter().map(|metric| &*metric.name).collect();
-        let message = match (wanted, known.join(", ")) {
-            (None, _) => "no demand is recorded in this span".to_owned(),
-            (Some(wanted), known) => {
-                format!(
-                    "metric: nothing is recorded of {wanted:?} in this span; of these there is: {known}"
-                )
-            }
-        };
-        return Err(ViewError::BadQuery(message));
-    };
-    let mut text = "timestamp,value\n".to_owned();
-    for (begin, value) in iter::zip(&rows.times, metric.demand()) {
-        if let Some(value) = value {
-            let _infallible = writeln!(text, "{},{value}", at(begin + 60));
-        }
-    }
-    Ok(text)
 }

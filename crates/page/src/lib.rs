@@ -10,10 +10,33 @@
 //! The crate stands on `foretide-base` and [`foretide_chart`], and knows no cluster, no Prometheus and no controller.
 //!
 //! ```
-//! use foretide_page::DecisionLog;
+//! # use std::sync::Arc;
+//! # use jiff::Timestamp;
+//! use foretide_page::{Autoscaler, DecisionLog, Host, Page, Record, Status, Visible};
 //!
-//! let log = DecisionLog::default();
-//! assert!(format!("{log:?}").contains("DecisionLog"));
+//! #[derive(Debug)]
+//! struct Process;
+//!
+//! impl Host for Process {
+//!     fn now(&self) -> Timestamp {
+//!         Timestamp::UNIX_EPOCH
+//!     }
+//! }
+//!
+//! let page = Page::new(Arc::new(DecisionLog::default()), Arc::new(Process));
+//! let object = serde_json::json!({
+//!     "metadata": { "namespace": "shop", "name": "web" },
+//!     "spec": { "scaleTargetRef": { "kind": "Deployment", "name": "web" }, "maxReplicas": 10 },
+//! });
+//! page.log().record(Record {
+//!     at: Timestamp::UNIX_EPOCH,
+//!     autoscaler: &Autoscaler::Effective(Arc::new(serde_json::from_value(object)?)),
+//!     status: &Status::default(),
+//!     decided: None,
+//! });
+//! let fleet = page.fleet(&Visible::All, &Default::default())?;
+//! assert_eq!(fleet.rows[0].target, "Deployment web");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 pub mod api;
@@ -34,21 +57,20 @@ mod word;
 mod workload;
 mod worth;
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 
 use self::api::{
-    AutoscalerView, CalendarQuery, CalendarView, ChartQuery, ClusterShare, ClusterView,
-    ClustersView, FleetQuery, FleetView, HealthView, HistoryQuery, HistoryView, ObjectKey,
-    Overview, Sentence, SourceHealth, SpanQuery, Word, Worth,
+    ClusterShare, ClusterView, ClustersView, HealthView, ObjectKey, Overview, SourceHealth, Word,
 };
 pub use self::log::{DecisionLog, key_of};
 pub use self::record::{Decided, MetricRecord, Record};
-use self::{
-    record::{Latest, Recorded},
-    worth::WorthTable,
-};
+use self::{record::Recorded, worth::WorthTable};
 pub use foretide_api::autoscaler::{Autoscaler, FleetStatus, Status};
 
 /// The namespaces that a reader may see.
@@ -171,46 +193,32 @@ impl Page {
     ///
     /// # Errors
     /// [`ViewError::NotFound`].
-    pub fn check(&self, key: &ObjectKey, visible: &Visible) -> Result<(), ViewError> {
-        let known = visible.allows(&key.namespace) && self.log.contains(key);
-        known
-            .then_some(())
-            .ok_or_else(|| ViewError::NotFound(key.clone()))
-    }
-
-    /// The namespaces of recorded autoscalers.
-    #[must_use]
-    pub fn namespaces(&self) -> BTreeSet<String> {
-        self.log.namespaces()
+    pub(crate) fn check(&self, key: &ObjectKey, visible: &Visible) -> Result<(), ViewError> {
+        if visible.allows(&key.namespace) && self.log.contains(key) {
+            return Ok(());
+        }
+        Err(ViewError::NotFound(key.clone()))
     }
 
     /// Changes whenever something that the reader sees has changed: of one autoscaler, or of any.
-    #[must_use]
-    pub fn version(&self, visible: &Visible, of: Option<&ObjectKey>) -> u64 {
+    pub(crate) fn version(&self, visible: &Visible, of: Option<&ObjectKey>) -> u64 {
         match of {
             Some(key) if visible.allows(&key.namespace) => {
                 self.log.version_of(key).unwrap_or_default()
             }
             Some(_) => 0,
-            None => self.log.version(|namespace| visible.allows(namespace)),
+            None => self.log.version(visible),
         }
     }
 
     /// Identity of this process and age of its data.
-    ///
-    /// # Errors
-    /// None yet.
-    pub fn overview(
-        &self,
-        visible: &Visible,
-        reader: Option<String>,
-    ) -> Result<Overview, ViewError> {
+    #[must_use]
+    pub fn overview(&self, visible: &Visible, reader: Option<String>) -> Overview {
         let namespaces = match visible {
             Visible::All => None,
             Visible::Namespaces(all) => Some(all.iter().cloned().collect()),
         };
-        let since = self.log.since(|namespace| visible.allows(namespace));
-        Ok(Overview {
+        Overview {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             now: self.host.now().to_string(),
             speed: self.host.speed(),
@@ -221,191 +229,50 @@ impl Page {
             namespaces,
             lab: false,
             unreviewed_namespaces: None,
-            recorded_since: since.map(|since| at(since).to_string()),
+            recorded_since: self.log.since(visible).map(|it| at(it).to_string()),
             memory: format!(
                 "minutes are kept in memory since this process leads: at most 14 days, and {} MiB for all autoscalers \
                  (--page-memory), of which each has the same share",
                 self.log.bytes() >> 20
             ),
-        })
-    }
-
-    /// A page of the fleet.
-    ///
-    /// # Errors
-    /// [`ViewError::BadQuery`].
-    pub fn fleet(&self, visible: &Visible, query: &FleetQuery) -> Result<FleetView, ViewError> {
-        fleet::view(&self.visible(visible), self, query)
-    }
-
-    /// One autoscaler.
-    ///
-    /// # Errors
-    /// [`ViewError::NotFound`].
-    pub fn autoscaler(
-        &self,
-        key: &ObjectKey,
-        visible: &Visible,
-    ) -> Result<AutoscalerView, ViewError> {
-        let recorded = self.recorded(key, visible)?;
-        Ok(workload::view(&recorded, self))
-    }
-
-    /// The recorded history of an autoscaler; of a long span only the minutes of extremes.
-    ///
-    /// # Errors
-    /// [`ViewError::NotFound`], [`ViewError::BadQuery`].
-    pub fn history(
-        &self,
-        key: &ObjectKey,
-        visible: &Visible,
-        query: &SpanQuery,
-    ) -> Result<HistoryView, ViewError> {
-        let recorded = self.recorded(key, visible)?;
-        let span = history::span(query.from, query.until, self.host.now())?;
-        let mut view = history::view(&recorded, span, history::ROWS);
-        let sentences = self.log.sentences(key, span.from, span.until);
-        view.sentences = sentences.iter().map(|said| Sentence::clone(said)).collect();
-        Ok(view)
-    }
-
-    /// The chart of the history, as SVG.
-    ///
-    /// # Errors
-    /// [`ViewError::NotFound`], [`ViewError::BadQuery`].
-    pub fn chart(
-        &self,
-        key: &ObjectKey,
-        visible: &Visible,
-        query: &ChartQuery,
-    ) -> Result<String, ViewError> {
-        let recorded = self.recorded(key, visible)?;
-        let now = self.host.now();
-        let span = history::span(query.from, query.until, now)?;
-        let view = history::view(&recorded, span, usize::MAX);
-        chart::svg(key, &view, span, query, now)
-    }
-
-    /// The recorded demand of one metric, as the Lab and `backtest --csv` read it.
-    ///
-    /// # Errors
-    /// [`ViewError::NotFound`], [`ViewError::BadQuery`].
-    pub fn history_csv(
-        &self,
-        key: &ObjectKey,
-        visible: &Visible,
-        query: &HistoryQuery,
-    ) -> Result<String, ViewError> {
-        let recorded = self.recorded(key, visible)?;
-        history::csv(&recorded, query)
-    }
-
-    /// The object without its status as YAML, and its workload with the requests of a pod, if they are known.
-    ///
-    /// # Errors
-    /// [`ViewError::NotFound`].
-    pub fn manifest(&self, key: &ObjectKey, visible: &Visible) -> Result<String, ViewError> {
-        let recorded = self.recorded(key, visible)?;
-        Ok(workload::manifest(&recorded.latest))
-    }
-
-    /// The benefit of Foretide for one autoscaler compared with a plain HPA.
-    ///
-    /// # Errors
-    /// [`ViewError::NotFound`].
-    pub fn worth(&self, key: &ObjectKey, visible: &Visible) -> Result<Worth, ViewError> {
-        let recorded = self.recorded(key, visible)?;
-        Ok(self.worth.of(&recorded, self.host.now()))
-    }
-
-    /// The summed benefit of Foretide for all autoscalers that the reader may see.
-    ///
-    /// # Errors
-    /// None yet.
-    pub fn worth_of_all(&self, visible: &Visible) -> Result<Worth, ViewError> {
-        Ok(self.worth.of_all(&self.visible(visible)))
-    }
-
-    /// Computes the worth of one autoscaler whose figures are missing or older than an hour, for
-    /// [`Self::worth_of_all`]; returns whether there was one.
-    pub fn refresh_worth(&self) -> bool {
-        let all = self.log.all(|_| true);
-        let Some(key) = self.worth.next(&all, self.host.now()) else {
-            return false;
-        };
-        if let Some(recorded) = self.log.recorded(&key) {
-            // The table keeps the result.
-            drop(self.worth.of(&recorded, self.host.now()));
         }
-        true
-    }
-
-    /// The windows of some weeks.
-    ///
-    /// # Errors
-    /// [`ViewError::BadQuery`].
-    pub fn calendar(
-        &self,
-        visible: &Visible,
-        query: &CalendarQuery,
-    ) -> Result<CalendarView, ViewError> {
-        windows::calendar(&self.visible(visible), query, self.host.now())
     }
 
     /// The members of fleets.
-    ///
-    /// # Errors
-    /// None yet.
-    pub fn clusters(&self, visible: &Visible) -> Result<ClustersView, ViewError> {
-        let all = self.visible(visible);
-        let mut clusters = std::collections::BTreeMap::new();
-        for latest in &all {
+    #[must_use]
+    pub fn clusters(&self, visible: &Visible) -> ClustersView {
+        let members = self.host.members();
+        let mut clusters = BTreeMap::new();
+        for latest in self.log.all(visible) {
             for status in latest.status.fleet.clusters.iter().flatten() {
-                let shares: &mut Vec<ClusterShare> =
-                    clusters.entry(status.name.clone()).or_default();
-                shares.push(ClusterShare {
+                let view = clusters.entry(status.name.clone()).or_insert_with(|| {
+                    let member = members.iter().find(|member| member.name == status.name);
+                    ClusterView {
+                        name: status.name.clone(),
+                        ready: member.map(|member| member.ready),
+                        silent_seconds: member.and_then(|member| member.silent_seconds),
+                        shares: Vec::new(),
+                    }
+                });
+                view.shares.push(ClusterShare {
                     autoscaler: latest.key.clone(),
                     status: status.clone(),
                 });
             }
         }
-        let members = self.host.members();
-        let view = |(name, shares)| {
-            let member = members.iter().find(|member| member.name == name);
-            ClusterView {
-                ready: member.map(|member| member.ready),
-                silent_seconds: member.and_then(|member| member.silent_seconds),
-                name,
-                shares,
-            }
-        };
-        Ok(ClustersView {
-            clusters: clusters.into_iter().map(view).collect(),
-        })
-    }
-
-    /// The members of fleets, as SVG.
-    ///
-    /// # Errors
-    /// [`ViewError::BadQuery`].
-    pub fn clusters_svg(&self, visible: &Visible, width: Option<u32>) -> Result<String, ViewError> {
-        Ok(chart::clusters(
-            &self.clusters(visible)?,
-            chart::width(width)?,
-        ))
+        let clusters = clusters.into_values().collect();
+        ClustersView { clusters }
     }
 
     /// Health of the sources that Foretide reads.
-    ///
-    /// # Errors
-    /// None yet.
-    pub fn health(&self, visible: &Visible) -> Result<HealthView, ViewError> {
+    #[must_use]
+    pub fn health(&self, visible: &Visible) -> HealthView {
         let Health {
             unready,
             lag_seconds,
             sources,
         } = self.host.health();
-        let mut all = self.visible(visible);
+        let mut all = self.log.all(visible);
         all.retain(|latest| latest.word == Word::Conflict);
         all.sort_by(|one, other| one.key.cmp(&other.key));
         let (unready, sources) = match visible {
@@ -415,36 +282,27 @@ impl Page {
                 (unready.map(|_| said.to_owned()), vec![summed(&sources)])
             }
         };
-        Ok(HealthView {
+        HealthView {
             unready,
             lag_seconds,
             sources,
             conflicts: all.iter().map(|latest| fleet::row(latest, None)).collect(),
-        })
-    }
-
-    fn visible(&self, visible: &Visible) -> Vec<Arc<Latest>> {
-        self.log.all(|namespace| visible.allows(namespace))
+        }
     }
 
     fn recorded(&self, key: &ObjectKey, visible: &Visible) -> Result<Recorded, ViewError> {
-        let known = visible
-            .allows(&key.namespace)
-            .then(|| self.log.recorded(key));
-        known
-            .flatten()
+        Some(key)
+            .filter(|key| visible.allows(&key.namespace))
+            .and_then(|key| self.log.recorded(key))
             .ok_or_else(|| ViewError::NotFound(key.clone()))
     }
 }
 
 /// Sums up the health of all sources for a reader of some namespaces, who may not see their addresses and problems.
 fn summed(sources: &[SourceHealth]) -> SourceHealth {
-    let (all, stale) = (
-        sources.len(),
-        sources.iter().filter(|source| !source.healthy).count(),
-    );
+    let stale = sources.iter().filter(|source| !source.healthy).count();
     SourceHealth {
-        name: format!("{all} watches and servers of metrics"),
+        name: format!("{} watches and servers of metrics", sources.len()),
         healthy: stale == 0,
         age_seconds: None,
         errors: 0,

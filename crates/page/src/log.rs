@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use foretide_domain::autoscale::Decision;
@@ -13,8 +13,9 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::{
+    Visible,
     api::{ObjectKey, Sentence},
-    block::{Expected, Row},
+    block::Row,
     minutes::{Budget, Minutes},
     record::{Decided, LastDecision, Latest, Record, Recorded},
     word,
@@ -27,10 +28,12 @@ use foretide_api::{
 /// The decisions of all autoscalers.
 #[derive(Debug)]
 pub struct DecisionLog {
-    objects: RwLock<HashMap<ObjectKey, Arc<Mutex<Object>>>>,
+    objects: RwLock<Objects>,
     budget: Arc<Budget>,
     version: watch::Sender<u64>,
 }
+
+type Objects = HashMap<ObjectKey, Arc<Mutex<Object>>>;
 
 #[derive(Debug)]
 struct Object {
@@ -49,7 +52,7 @@ impl Default for DecisionLog {
 
 impl DecisionLog {
     /// The memory for recorded minutes unless another amount is set: 64 MiB.
-    pub const DEFAULT_BYTES: usize = 64 << 20;
+    const DEFAULT_BYTES: usize = 64 << 20;
 
     /// A log whose minutes take at most this much memory.
     #[must_use]
@@ -62,7 +65,7 @@ impl DecisionLog {
     }
 
     /// Returns the memory limit of the minutes, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.budget.bytes()
     }
 
@@ -78,26 +81,22 @@ impl DecisionLog {
 
     /// Forgets an autoscaler that is gone.
     pub fn forget(&self, kind: OwnerKind, namespace: &str, name: &str) {
-        let key = key_at(kind, namespace, name);
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        let gone = objects.remove(&key);
-        // Released before the version changes: the readers that this wakes take the lock.
-        drop(objects);
+        // The lock is released before the version changes: the readers that this wakes take it.
+        let gone = self.write().remove(&key_at(kind, namespace, name));
         if gone.is_some() {
             self.version.send_modify(|version| *version += 1);
         }
     }
 
     /// Returns whether an autoscaler is recorded.
-    #[must_use]
-    pub fn contains(&self, key: &ObjectKey) -> bool {
+    pub(crate) fn contains(&self, key: &ObjectKey) -> bool {
         self.known(key).is_some()
     }
 
     /// The namespaces of recorded autoscalers.
     #[must_use]
     pub fn namespaces(&self) -> BTreeSet<String> {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.read();
         objects.keys().map(|key| key.namespace.clone()).collect()
     }
 
@@ -108,35 +107,31 @@ impl DecisionLog {
     }
 
     /// Returns a number that changes whenever something about an autoscaler of these namespaces has changed.
-    pub fn version(&self, is_visible: impl Fn(&str) -> bool) -> u64 {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
-        let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
-        // One more for each object, so that a new object without a version changes the sum, too.
-        let versions = visible.map(|(_, object)| 1 + lock(object).version);
-        versions.fold(0, u64::wrapping_add)
+    pub(crate) fn version(&self, visible: &Visible) -> u64 {
+        self.read()
+            .iter()
+            .filter(|(key, _)| visible.allows(&key.namespace))
+            // One more for each object, so that a new object without a version changes the sum, too.
+            .map(|(_, object)| 1 + lock(object).version)
+            .fold(0, u64::wrapping_add)
     }
 
     /// Returns a number that changes whenever something about this autoscaler has changed; absent if it is not
     /// recorded.
-    #[must_use]
-    pub fn version_of(&self, key: &ObjectKey) -> Option<u64> {
+    pub(crate) fn version_of(&self, key: &ObjectKey) -> Option<u64> {
         self.known(key).map(|object| lock(&object).version)
     }
 
     /// The current state of every autoscaler of these namespaces.
-    pub fn all(&self, is_visible: impl Fn(&str) -> bool) -> Vec<Arc<Latest>> {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
-        let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
-        let visible: Vec<_> = visible.map(|(_, object)| Arc::clone(object)).collect();
-        drop(objects);
-        let latest = visible
+    pub(crate) fn all(&self, visible: &Visible) -> Vec<Arc<Latest>> {
+        self.visible(visible)
             .iter()
-            .filter_map(|object| lock(object).latest.clone());
-        latest.collect()
+            .filter_map(|object| lock(object).latest.clone())
+            .collect()
     }
 
     /// The records of one autoscaler.
-    pub fn recorded(&self, key: &ObjectKey) -> Option<Recorded> {
+    pub(crate) fn recorded(&self, key: &ObjectKey) -> Option<Recorded> {
         let object = self.known(key)?;
         let object = lock(&object);
         Some(Recorded {
@@ -147,40 +142,50 @@ impl DecisionLog {
     }
 
     /// The sentences of one autoscaler that were in force in `[from, until)`, in seconds since 1970.
-    pub fn sentences(&self, key: &ObjectKey, from: i64, until: i64) -> Vec<Arc<Sentence>> {
-        let object = self.known(key);
-        object.map_or_else(Vec::new, |object| {
-            lock(&object).minutes.sentences(from, until)
-        })
+    pub(crate) fn sentences(&self, key: &ObjectKey, from: i64, until: i64) -> Vec<Arc<Sentence>> {
+        match self.known(key) {
+            Some(object) => lock(&object).minutes.sentences(from, until),
+            None => Vec::new(),
+        }
     }
 
     /// The first recorded minute of any of these namespaces, in seconds since 1970.
-    pub fn since(&self, is_visible: impl Fn(&str) -> bool) -> Option<i64> {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
-        let visible = objects.iter().filter(|(key, _)| is_visible(&key.namespace));
-        let visible: Vec<_> = visible.map(|(_, object)| Arc::clone(object)).collect();
-        drop(objects);
-        let first = visible
+    pub(crate) fn since(&self, visible: &Visible) -> Option<i64> {
+        self.visible(visible)
             .iter()
-            .filter_map(|object| lock(object).minutes.span());
-        first.map(|(first, _)| first).min()
+            .filter_map(|object| Some(lock(object).minutes.span()?.0))
+            .min()
+    }
+
+    /// The autoscalers of these namespaces, to be read without the lock of all.
+    fn visible(&self, visible: &Visible) -> Vec<Arc<Mutex<Object>>> {
+        self.read()
+            .iter()
+            .filter(|(key, _)| visible.allows(&key.namespace))
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
     }
 
     fn known(&self, key: &ObjectKey) -> Option<Arc<Mutex<Object>>> {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
-        objects.get(key).cloned()
+        self.read().get(key).cloned()
     }
 
     fn add(&self, key: ObjectKey) -> Arc<Mutex<Object>> {
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        let new = || {
+        Arc::clone(self.write().entry(key).or_insert_with(|| {
             Arc::new(Mutex::new(Object {
                 latest: None,
                 version: 0,
                 minutes: Minutes::new(Arc::clone(&self.budget)),
             }))
-        };
-        Arc::clone(objects.entry(key).or_insert_with(new))
+        }))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Objects> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Objects> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -245,16 +250,14 @@ impl Object {
         decided: &Decided<'_>,
         (first_at, acted): (Option<Timestamp>, bool),
     ) {
-        let made = first_at.into_iter().flat_map(|at| {
-            let metrics = decided.metrics.iter();
-            metrics.filter_map(move |metric| metric.expected(at))
-        });
-        let end = |made: &Expected| made.upper.unwrap_or(made.value);
+        let made = first_at
+            .into_iter()
+            .flat_map(|at| decided.metrics.iter().filter_map(move |it| it.expected(at)));
         let row = Row {
             counts: &decided.counts(acted),
             metrics: &decided.rows(),
             // The highest forecast among several metrics counts, as in the decision.
-            expected: made.max_by(|one, other| end(one).total_cmp(&end(other))),
+            expected: made.max_by(|one, other| one.end().total_cmp(&other.end())),
         };
         self.minutes.record(second, &row);
     }
@@ -265,7 +268,7 @@ impl Object {
             winner: decision
                 .winner
                 .as_ref()
-                .map(|winner| winner.source.as_str().to_owned()),
+                .map(|it| it.source.as_str().to_owned()),
             limit: decision.limit.map(|limit| limit.as_str().to_owned()),
             text: decision.message(),
         });
@@ -274,19 +277,22 @@ impl Object {
 
 /// Returns whether two statuses differ in counts, winner, limit, conditions, windows or clusters.
 fn differs(before: &Status, now: &Status) -> bool {
-    let steps = |status: &Status| {
-        let decision = status.common.decision.as_ref();
-        let steps =
-            decision.map(|it| [it.maximum, it.stabilized, it.limited, it.desired, it.floor]);
-        let winner = decision.and_then(|it| it.winner);
-        let current = status.common.current_replicas;
-        (steps, winner, current, status.fleet.unassigned)
-    };
     steps(before) != steps(now)
-        || !limit(before).eq(&limit(now))
+        || limit(before) != limit(now)
         || !windows(before).eq(windows(now))
         || !conditions(before).eq(conditions(now))
         || !clusters(before).eq(clusters(now))
+}
+
+/// The steps and the winner of the decision, the current replicas, and those that no cluster takes.
+fn steps(status: &Status) -> impl PartialEq {
+    let decision = status.common.decision.as_ref();
+    (
+        decision.map(|it| [it.maximum, it.stabilized, it.limited, it.desired, it.floor]),
+        decision.and_then(|it| it.winner),
+        status.common.current_replicas,
+        status.fleet.unassigned,
+    )
 }
 
 fn limit(status: &Status) -> Option<&str> {
@@ -294,8 +300,7 @@ fn limit(status: &Status) -> Option<&str> {
 }
 
 fn windows(status: &Status) -> impl Iterator<Item = bool> {
-    let windows = status.common.windows.iter().flatten();
-    windows.map(|window| window.active)
+    status.common.windows.iter().flatten().map(|it| it.active)
 }
 
 fn conditions(status: &Status) -> impl Iterator<Item = [&str; 3]> {

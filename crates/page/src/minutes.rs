@@ -148,14 +148,13 @@ impl Minutes {
         while self.sentences.get(1).is_some_and(|next| next.at <= oldest) {
             self.drop_sentence();
         }
-        let is_known = |last: &Arc<Sentence>| last.text == sentence.text;
-        if self.sentences.back().is_some_and(is_known) {
+        let last = self.sentences.back();
+        if last.is_some_and(|last| last.text == sentence.text) {
             return;
         }
         let cost = cost_of(&sentence);
         let most = self.budget.share() / SENTENCES_SHARE;
-        let costs = self.sentences.iter().map(|said| cost_of(said));
-        let mut used: usize = costs.sum();
+        let mut used: usize = self.sentences.iter().map(|it| cost_of(it)).sum();
         while used + cost > most {
             let Some(freed) = self.drop_sentence() else {
                 return;
@@ -189,24 +188,24 @@ impl Minutes {
 
     /// The first recorded minute and the end of the last one, in seconds since 1970.
     pub fn span(&self) -> Option<(i64, i64)> {
-        let sealed = |block: &Arc<SealedBlock>| (block.number, block.present);
-        let open = self.open.iter().map(|open| (open.number, open.present));
-        let blocks = self.sealed.iter().map(sealed).chain(open);
-        let recorded = blocks.filter(|(_, present)| *present != 0);
-        let ends = recorded.map(|(number, present)| {
-            let first = i64::from(present.trailing_zeros());
-            let end = i64::from(u32::BITS - present.leading_zeros());
-            let begin = number * i64::from(BLOCK);
-            ((begin + first) * MINUTE, (begin + end) * MINUTE)
-        });
-        ends.reduce(|(first, _), (_, end)| (first, end))
+        let sealed = self.sealed.iter().map(|it| (it.number, it.present));
+        let open = self.open.iter().map(|it| (it.number, it.present));
+        sealed
+            .chain(open)
+            .filter(|(_, present)| *present != 0)
+            .map(|(number, present)| {
+                let first = i64::from(present.trailing_zeros());
+                let end = i64::from(u32::BITS - present.leading_zeros());
+                let begin = number * i64::from(BLOCK);
+                ((begin + first) * MINUTE, (begin + end) * MINUTE)
+            })
+            .reduce(|(first, _), (_, end)| (first, end))
     }
 
     fn keep_expected(&mut self, expected: Option<Expected>) {
         let Some(made) = expected else { return };
         // After the lead time became shorter, the last forecast for a minute counts.
-        let is_void = |later: &mut Expected| later.at >= made.at;
-        while self.expected.pop_back_if(is_void).is_some() {
+        while self.expected.pop_back_if(|it| it.at >= made.at).is_some() {
             self.release(size_of::<Expected>());
         }
         if self.expected.len() < MOST_EXPECTED && self.reserve(size_of::<Expected>()) {
@@ -217,30 +216,24 @@ impl Minutes {
     /// Opens the block of this number, with the columns of these metrics; the one before is packed.
     fn turn_to(&mut self, number: i64, metrics: &[MetricRow<'_>]) {
         let metrics = metrics.get(..METRICS).unwrap_or(metrics);
-        let is_open = |open: &OpenBlock| open.number == number && open.has(metrics);
-        if self.open.as_ref().is_some_and(is_open) {
+        if let Some(open) = &self.open
+            && open.number == number
+            && open.has(metrics)
+        {
             return;
         }
         let is_back = self.open.as_ref().is_some_and(|open| open.number > number);
         self.seal();
         // Unless the clock went back, a block of this number had other metrics, and its minutes are earlier ones.
-        let is_void = |later: &mut Arc<SealedBlock>| {
-            later.number > number || is_back && later.number == number
-        };
-        while let Some(void) = self.sealed.pop_back_if(is_void) {
+        let first_void = if is_back { number } else { number + 1 };
+        while let Some(void) = self.sealed.pop_back_if(|it| it.number >= first_void) {
             self.release(void.cost());
         }
-        let last_names = self.sealed.back().map(|last| &last.metrics);
-        let known = last_names
-            .filter(|known| are_named(known, metrics))
-            .cloned();
-        let names = || {
-            metrics
-                .iter()
-                .map(|metric| Arc::from(metric.name))
-                .collect()
+        let names = match self.sealed.back() {
+            Some(last) if are_named(&last.metrics, metrics) => Arc::clone(&last.metrics),
+            _ => metrics.iter().map(|it| Arc::from(it.name)).collect(),
         };
-        let block = OpenBlock::new(number, known.unwrap_or_else(names));
+        let block = OpenBlock::new(number, names);
         if self.reserve(block.cost()) {
             self.open = Some(block);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use foretide_domain::{
     Replicas,
     autoscale::Decision,
+    cron::Window,
     lead_time::LeadTime,
     proposal::{Source, Unit},
     sim::PodTemplate,
@@ -15,13 +16,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     api::{ObjectKey, Word},
-    block::{Column, Expected, MetricRow},
+    block::{Column, Expected, MINUTE, MetricRow},
     rows::Snapshot,
 };
 use foretide_api::autoscaler::{Autoscaler, Status};
-
-/// A minute, in which a forecast is read at its end.
-const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The reported status of one autoscaler, and the decision, if there is one.
 #[derive(Debug)]
@@ -111,8 +109,7 @@ pub fn needed(metrics: &[MetricRecord]) -> Option<f64> {
 
 impl Decided<'_> {
     /// Returns the known counts of the minute; `acted` if the decision scales the workload.
-    #[must_use]
-    pub fn counts(&self, acted: bool) -> Vec<(Column, u32)> {
+    pub(crate) fn counts(&self, acted: bool) -> Vec<(Column, u32)> {
         let decision = self.decision;
         let bounds = decision.bounds;
         let counts = [
@@ -130,28 +127,21 @@ impl Decided<'_> {
             (Column::Max, Some(bounds.max)),
             (Column::Acted, Some(Replicas::new(acted.into()))),
         ];
-        let known = counts.into_iter();
-        known
+        counts
+            .into_iter()
             .filter_map(|(column, count)| Some((column, count?.get())))
             .collect()
     }
 
     pub(crate) fn rows(&self) -> Vec<MetricRow<'_>> {
-        let metrics = self.metrics.iter();
-        let row = |metric| {
-            let &MetricRecord {
-                ref name,
-                demand,
-                per_replica,
-                ..
-            } = metric;
-            MetricRow {
-                name,
-                demand,
-                per_replica,
-            }
-        };
-        metrics.map(row).collect()
+        self.metrics
+            .iter()
+            .map(|metric| MetricRow {
+                name: &metric.name,
+                demand: metric.demand,
+                per_replica: metric.per_replica,
+            })
+            .collect()
     }
 }
 
@@ -162,30 +152,24 @@ impl MetricRecord {
         Some(self.demand? / self.per_replica?)
     }
 
-    /// Returns the forecast for the minute that begins a lead time after `at`, in replicas.
-    #[must_use]
-    pub fn expected(&self, at: Timestamp) -> Option<Expected> {
+    /// Returns the forecast for the minute that begins a lead time after `at`, in replicas, read at its end.
+    pub(crate) fn expected(&self, at: Timestamp) -> Option<Expected> {
         let (forecast, lead_time) = self.forecast.as_ref()?;
-        let target = self.per_replica?;
-        let begin = at
-            .checked_add(lead_time.span)
-            .ok()?
-            .as_second()
-            .div_euclid(60)
-            * 60;
-        let end = Timestamp::from_second(begin)
-            .ok()?
-            .checked_add(MINUTE)
-            .ok()?;
-        let made = forecast
-            .samples()
-            .take_while(|sample| sample.at <= end)
-            .last()?;
-        Some(Expected {
-            at: begin,
-            value: made.value / target,
-            upper: made.upper.map(|upper| upper / target),
-        })
+        let per_replica = self.per_replica?;
+        let later = at.checked_add(lead_time.span).ok()?;
+        let begin = later.as_second().div_euclid(MINUTE) * MINUTE;
+        let end = Timestamp::from_second(begin + MINUTE).ok()?;
+        let before = forecast.samples().take_while(|it| it.at <= end);
+        Some(Expected::of(begin, &before.last()?, per_replica))
+    }
+}
+
+// === impl Latest ===
+
+impl Latest {
+    /// The cron windows in the last decision.
+    pub fn windows(&self) -> impl Iterator<Item = &Window> {
+        self.decided.iter().flat_map(|it| &it.workload.windows)
     }
 }
 
@@ -193,15 +177,11 @@ impl MetricRecord {
 
 impl LastDecision {
     pub fn of(decided: Decided<'_>) -> Self {
+        let units = decided.decision.proposals.iter().map(|it| it.unit);
         Self {
             workload: Arc::clone(decided.workload),
             ready: decided.ready,
-            units: decided
-                .decision
-                .proposals
-                .iter()
-                .map(|proposal| proposal.unit)
-                .collect(),
+            units: units.collect(),
             metrics: decided.metrics,
             template: decided.template,
             start_up: decided.start_up,

@@ -310,19 +310,18 @@ pub fn of(condition: &Condition, recorded: &Recorded, namespace: Option<&str>) -
 /// The reason to mend: that of the unreadable metric's proposal, where it is more precise than the condition's.
 fn cause<'a>(condition: &'a Condition, latest: &'a Latest) -> &'a str {
     let own = &*condition.reason;
-    let decision = latest.status.common.decision.as_ref();
-    let proposals = decision.and_then(|decision| decision.proposals.as_ref());
-    let is_metric = own.starts_with("FailedGet") && own.ends_with("Metric");
-    let mut reasons = proposals
-        .filter(|_| is_metric)
-        .into_iter()
-        .flatten()
-        .filter(|proposal| {
-            proposal.source == ProposalSource::Observed && proposal.replicas.is_none()
-        })
-        .filter_map(|proposal| proposal.reason.as_deref());
-    let says_more = |reason: &&str| *reason != "MetricNotRead" && row(reason).is_some();
-    reasons.find(says_more).unwrap_or(own)
+    let Some(decision) = &latest.status.common.decision else {
+        return own;
+    };
+    if !(own.starts_with("FailedGet") && own.ends_with("Metric")) {
+        return own;
+    }
+    let proposals = decision.proposals.iter().flatten();
+    proposals
+        .filter(|it| it.source == ProposalSource::Observed && it.replicas.is_none())
+        .filter_map(|proposal| proposal.reason.as_deref())
+        .find(|reason| *reason != "MetricNotRead" && row(reason).is_some())
+        .unwrap_or(own)
 }
 
 /// The most replicas that were asked for within the last recorded day.
@@ -400,23 +399,19 @@ fn ignore_replicas(group: &str, kind: &str) -> String {
 }
 
 fn cron_next(cron: &CronSpec) -> String {
-    let text = |field: &Option<String>| quoted(field.as_deref().unwrap_or_default());
-    let zone = cron
-        .timezone
-        .as_deref()
-        .map(|zone| format!(" --tz {}", quoted(zone)));
-    format!(
-        "foretide cron next --expr {} --end {}{}",
-        text(&cron.start),
-        text(&cron.end),
-        zone.unwrap_or_default()
-    )
+    let [start, end] =
+        [&cron.start, &cron.end].map(|time| quoted(time.as_deref().unwrap_or_default()));
+    let zone = match &cron.timezone {
+        Some(zone) => format!(" --tz {}", quoted(zone)),
+        None => String::new(),
+    };
+    format!("foretide cron next --expr {start} --end {end}{zone}")
 }
 
 /// A word of a command line of a shell, quoted if it needs that.
 fn quoted(word: &str) -> String {
-    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "-_./:=".contains(sign);
-    if !word.is_empty() && word.chars().all(is_plain) {
+    let mut signs = word.chars();
+    if !word.is_empty() && signs.all(|it| it.is_ascii_alphanumeric() || "-_./:=".contains(it)) {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))

@@ -1,6 +1,6 @@
 //! Recorded minutes, to be read without a lock: unpacked, cut to a span, and thinned. Pure.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, iter, sync::Arc};
 
 use super::block::{
     ABSENT, BLOCK, COLUMNS, Column, MINUTE, OpenBlock, PER_METRIC, SealedBlock, known, unpack,
@@ -8,6 +8,8 @@ use super::block::{
 
 /// Rows that are kept of each span of a thinned history.
 const KEPT: usize = 3;
+/// Seconds per block.
+const LENGTH: i64 = BLOCK as i64 * MINUTE;
 
 /// Recorded minutes, to be read without a lock.
 #[derive(Debug)]
@@ -44,72 +46,100 @@ impl Snapshot {
             fixed: vec![Vec::new(); COLUMNS],
             ..Rows::default()
         };
-        let overlaps = |number: i64| {
-            let begin = number * i64::from(BLOCK) * MINUTE;
-            begin < until && begin + i64::from(BLOCK) * MINUTE > from
-        };
         let mut words = Vec::new();
-        for block in self.sealed.iter().filter(|block| overlaps(block.number)) {
-            words.clear();
-            unpack(&block.packed, &mut words);
-            let found = Block(block.number, block.present, &block.metrics, &words);
-            rows.add(&found, from, until);
+        for sealed in &self.sealed {
+            let begin = sealed.number * LENGTH;
+            if begin < until && begin + LENGTH > from {
+                words.clear();
+                unpack(&sealed.packed, &mut words);
+                let block = Block {
+                    begin,
+                    present: sealed.present,
+                    metrics: &sealed.metrics,
+                    words: &words,
+                };
+                rows.add(&block, from, until);
+            }
         }
-        if let Some(open) = self.open.as_ref().filter(|open| overlaps(open.number)) {
-            let found = Block(open.number, open.present, &open.metrics, &open.words);
-            rows.add(&found, from, until);
+        if let Some(open) = &self.open {
+            let begin = open.number * LENGTH;
+            if begin < until && begin + LENGTH > from {
+                let block = Block {
+                    begin,
+                    present: open.present,
+                    metrics: &open.metrics,
+                    words: &open.words,
+                };
+                rows.add(&block, from, until);
+            }
         }
         rows
     }
 }
 
-/// The number of a block, its recorded minutes, its metrics, its columns.
-struct Block<'a>(i64, u32, &'a [Arc<str>], &'a [u32]);
+/// A block whose columns are unpacked.
+struct Block<'a> {
+    begin: i64,
+    present: u32,
+    metrics: &'a [Arc<str>],
+    words: &'a [u32],
+}
+
+/// A row of a history that is thinned.
+struct Candidate {
+    row: usize,
+    /// Number of its span.
+    span: i64,
+    count: Option<u32>,
+    missing: f64,
+}
+
+// === impl Block ===
+
+impl Block<'_> {
+    /// The words of a column in these minutes.
+    fn column(&self, index: usize, minutes: &[usize]) -> impl Iterator<Item = u32> {
+        let first = index * usize::from(BLOCK);
+        minutes
+            .iter()
+            .map(move |minute| *self.words.get(first + minute).unwrap_or(&ABSENT))
+    }
+}
 
 // === impl Rows ===
 
 impl Rows {
-    fn add(&mut self, &Block(number, present, metrics, words): &Block<'_>, from: i64, until: i64) {
-        let begin = number * i64::from(BLOCK) * MINUTE;
-        let second = |minute: usize| begin + MINUTE * i64::try_from(minute).unwrap_or(0);
+    fn add(&mut self, block: &Block<'_>, from: i64, until: i64) {
+        let before = self.times.len();
         let last = self.times.last().copied().unwrap_or(i64::MIN);
-        let is_wanted = |minute: &usize| {
-            let at = second(*minute);
+        let mut minutes = Vec::new();
+        for minute in 0..BLOCK {
+            let at = block.begin + MINUTE * i64::from(minute);
             // Two blocks have a minute in common if the metrics of the autoscaler changed within it.
-            present >> *minute & 1 == 1 && (from..until).contains(&at) && at > last
-        };
-        let minutes: Vec<usize> = (0..usize::from(BLOCK)).filter(is_wanted).collect();
-        let column = |index: usize| {
-            let word =
-                move |minute: &usize| words.get(index * usize::from(BLOCK) + minute).copied();
-            minutes
-                .iter()
-                .map(move |minute| word(minute).unwrap_or(ABSENT))
-        };
-        for (index, fixed) in self.fixed.iter_mut().enumerate() {
-            fixed.extend(column(index));
+            if block.present >> minute & 1 == 1 && (from..until).contains(&at) && at > last {
+                minutes.push(usize::from(minute));
+                self.times.push(at);
+            }
         }
-        for (index, name) in metrics.iter().enumerate() {
-            let before = self.times.len();
-            let known_at = self.metrics.iter().position(|known| known.name == *name);
-            let at = known_at.unwrap_or_else(|| {
+        for (index, fixed) in self.fixed.iter_mut().enumerate() {
+            fixed.extend(block.column(index, &minutes));
+        }
+        for (index, name) in block.metrics.iter().enumerate() {
+            if !self.metrics.iter().any(|known| known.name == *name) {
                 self.metrics.push(MetricColumns {
                     name: Arc::clone(name),
                     demand: Vec::new(),
                     per_replica: Vec::new(),
                 });
-                self.metrics.len() - 1
-            });
-            if let Some(known) = self.metrics.get_mut(at) {
+            }
+            if let Some(known) = self.metrics.iter_mut().find(|it| it.name == *name) {
                 let first = COLUMNS + PER_METRIC * index;
                 known.demand.resize(before, ABSENT);
                 known.per_replica.resize(before, ABSENT);
-                known.demand.extend(column(first));
-                known.per_replica.extend(column(first + 1));
+                known.demand.extend(block.column(first, &minutes));
+                known.per_replica.extend(block.column(first + 1, &minutes));
             }
         }
-        self.times
-            .extend(minutes.iter().map(|minute| second(*minute)));
         for known in &mut self.metrics {
             known.demand.resize(self.times.len(), ABSENT);
             known.per_replica.resize(self.times.len(), ABSENT);
@@ -120,39 +150,43 @@ impl Rows {
     /// most replicas, and the one with the largest shortage. Returns the length of the spans in seconds: a minute if
     /// all rows are kept.
     pub fn thin(&mut self, most: usize) -> i64 {
+        let [first, .., last] = self.times[..] else {
+            return MINUTE;
+        };
         if self.times.len() <= most {
             return MINUTE;
         }
         // Two less: spans that begin at multiples of their length may be one more than fit, and the last row is kept,
         // too.
         let spans = i64::try_from((most / KEPT).saturating_sub(2).max(1)).unwrap_or(i64::MAX);
-        let ends = self.times.first().zip(self.times.last());
-        let minutes = ends.map_or(0, |(first, last)| (last - first) / MINUTE + 1);
+        let minutes = (last - first) / MINUTE + 1;
         let step = MINUTE * (minutes + spans - 1).div_euclid(spans);
-        let (needed, ready) = (self.needed(), self.counts(Column::Ready));
-        let counts = self.counts(Column::Current);
-        let count = |row: &usize| counts.get(*row).copied().flatten();
-        let missing = |row: &usize| {
-            let needed = needed.get(*row).copied().flatten().unwrap_or(0.0);
-            let ready = ready.get(*row).copied().flatten().unwrap_or(0);
-            f64::from(needed) - f64::from(ready)
-        };
-        let rows: Vec<usize> = (0..self.times.len()).collect();
-        let span = |row: &usize| self.times.get(*row).map(|at| at.div_euclid(step));
-        let mut kept: BTreeSet<usize> = rows.last().copied().into_iter().collect();
-        for rows in rows.chunk_by(|one, next| span(one) == span(next)) {
-            let by_missing = |one: &usize, other: &usize| missing(one).total_cmp(&missing(other));
-            let rows = || rows.iter().copied();
-            kept.extend(rows().min_by_key(count));
-            kept.extend(rows().max_by_key(count));
-            kept.extend(rows().max_by(by_missing));
+        let counts = iter::zip(self.counts(Column::Current), self.counts(Column::Ready));
+        let states = iter::zip(counts, self.needed());
+        let rows: Vec<_> = iter::zip(&self.times, states)
+            .enumerate()
+            .map(|(row, (at, ((count, ready), needed)))| Candidate {
+                row,
+                span: at.div_euclid(step),
+                count,
+                missing: f64::from(needed.unwrap_or(0.0)) - f64::from(ready.unwrap_or(0)),
+            })
+            .collect();
+        let mut kept = BTreeSet::from([self.times.len() - 1]);
+        for rows in rows.chunk_by(|one, next| one.span == next.span) {
+            kept.extend(rows.iter().min_by_key(|it| it.count).map(|it| it.row));
+            kept.extend(rows.iter().max_by_key(|it| it.count).map(|it| it.row));
+            let shortest = rows
+                .iter()
+                .max_by(|one, other| one.missing.total_cmp(&other.missing));
+            kept.extend(shortest.map(|it| it.row));
         }
-        self.keep(&kept.into_iter().collect::<Vec<_>>());
+        self.keep(&kept);
         step
     }
 
-    fn keep(&mut self, rows: &[usize]) {
-        fn chosen<T: Copy>(column: &mut Vec<T>, rows: &[usize]) {
+    fn keep(&mut self, rows: &BTreeSet<usize>) {
+        fn chosen<T: Copy>(column: &mut Vec<T>, rows: &BTreeSet<usize>) {
             *column = rows
                 .iter()
                 .filter_map(|row| column.get(*row).copied())
@@ -170,11 +204,7 @@ impl Rows {
 
     /// The counts of a column.
     pub fn counts(&self, column: Column) -> Vec<Option<u32>> {
-        let words = self
-            .fixed
-            .get(column.index())
-            .map_or(&[][..], Vec::as_slice);
-        words
+        self.words(column)
             .iter()
             .map(|word| (*word != ABSENT).then_some(*word))
             .collect()
@@ -182,30 +212,33 @@ impl Rows {
 
     /// The amounts of a column.
     pub fn amounts(&self, column: Column) -> Vec<Option<f32>> {
-        let words = self
-            .fixed
-            .get(column.index())
-            .map_or(&[][..], Vec::as_slice);
-        words.iter().copied().map(known).collect()
+        self.words(column).iter().copied().map(known).collect()
+    }
+
+    fn words(&self, column: Column) -> &[u32] {
+        self.fixed.get(column.index()).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the replicas that the demand of each minute needs: the largest number among the metrics.
     pub fn needed(&self) -> Vec<Option<f32>> {
-        let of_minute = |minute: usize| {
-            let needed = self.metrics.iter().filter_map(|metric| {
-                let demand = known(*metric.demand.get(minute)?)?;
-                let target = known(*metric.per_replica.get(minute)?)?;
-                Some(demand / target).filter(|needed| needed.is_finite())
-            });
-            needed.reduce(f32::max)
-        };
-        (0..self.times.len()).map(of_minute).collect()
+        (0..self.times.len())
+            .map(|row| {
+                let needed = self.metrics.iter().filter_map(|it| it.needed(row));
+                needed.reduce(f32::max)
+            })
+            .collect()
     }
 }
 
 // === impl MetricColumns ===
 
 impl MetricColumns {
+    fn needed(&self, row: usize) -> Option<f32> {
+        let demand = known(*self.demand.get(row)?)?;
+        let per_replica = known(*self.per_replica.get(row)?)?;
+        Some(demand / per_replica).filter(|needed| needed.is_finite())
+    }
+
     /// The demand of each minute.
     pub fn demand(&self) -> Vec<Option<f32>> {
         self.demand.iter().copied().map(known).collect()

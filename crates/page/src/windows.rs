@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
+    slice,
     sync::Arc,
 };
 
@@ -10,7 +11,7 @@ use foretide_domain::cron::{Activity, Zone};
 use jiff::{Timestamp, ToSpan as _};
 
 use super::{
-    ViewError,
+    Page, ViewError, Visible,
     api::{CalendarQuery, CalendarView, CalendarWindow, ClockChange, Span, WindowSpan},
     at, chart,
     record::Latest,
@@ -23,29 +24,22 @@ const MOST_OF_ALL: usize = 1000;
 const WEEKS: std::ops::RangeInclusive<u32> = 1..=8;
 
 /// The openings of an autoscaler's windows that touch a span, in the order of time, and whether there are more of them.
-pub fn of(latest: &Latest, span: Span) -> (Vec<WindowSpan>, bool) {
-    let (found, truncated) = openings(&[latest], span, MOST);
+pub fn of(latest: &Arc<Latest>, span: Span) -> (Vec<WindowSpan>, bool) {
+    let (found, truncated) = openings(slice::from_ref(latest), span, MOST);
     let windows = found.into_iter().map(|opening| opening.window);
     (windows.collect(), truncated)
 }
 
 /// The first openings that touch a span, in the order of time, of autoscalers in their order, and whether there are
 /// more. At most `most` are searched for: a window may open every minute.
-fn openings(all: &[&Latest], span: Span, most: usize) -> (Vec<CalendarWindow>, bool) {
-    let windows = all.iter().flat_map(|latest| {
-        let decided = latest.decided.iter();
-        let windows = decided.flat_map(|decided| &decided.workload.windows);
-        windows.map(|window| (&latest.key, window))
-    });
-    let mut sources: Vec<_> = windows
-        .map(|(key, window)| (key, window, window.activities(at(span.from))))
-        .collect();
-    let within = |activity: &Activity| activity.since.as_second() < span.until;
-    let place = |index, it: Activity| Reverse((it.since, index, it.until));
-    let mut next = BinaryHeap::new();
-    for (index, (.., activities)) in sources.iter_mut().enumerate() {
-        let first = activities.next().filter(within);
-        next.extend(first.map(|it| place(index, it)));
+fn openings(all: &[Arc<Latest>], span: Span, most: usize) -> (Vec<CalendarWindow>, bool) {
+    let (mut sources, mut next) = (Vec::new(), BinaryHeap::new());
+    for latest in all {
+        for window in latest.windows() {
+            let mut activities = window.activities(at(span.from));
+            next.extend(following(&mut activities, sources.len(), span.until));
+            sources.push((&latest.key, window, activities));
+        }
     }
     let mut found = Vec::new();
     while let Some(Reverse((since, index, until))) = next.pop() {
@@ -68,80 +62,92 @@ fn openings(all: &[&Latest], span: Span, most: usize) -> (Vec<CalendarWindow>, b
                 zone: window.zone().name().to_owned(),
             },
         });
-        let following = activities.next().filter(within);
-        next.extend(following.map(|it| place(index, it)));
+        next.extend(following(activities, index, span.until));
     }
     (found, false)
 }
 
-/// The windows of all autoscalers over some weeks. If there are too many, those from now on are shown.
-pub fn calendar(
-    all: &[Arc<Latest>],
-    query: &CalendarQuery,
-    now: Timestamp,
-) -> Result<CalendarView, ViewError> {
-    let zone = chart::zone(query.zone.as_deref())?;
-    let width = chart::width(query.width)?;
-    let span = weeks(query, &zone, now)?;
-    let is_wanted = |latest: &&Latest| {
-        let wanted = query.namespace.as_ref();
-        wanted.is_none_or(|namespace| latest.key.namespace == *namespace)
-    };
-    let all = all.iter().map(Arc::as_ref);
-    let mut wanted: Vec<_> = all.filter(is_wanted).collect();
-    wanted.sort_by(|one, other| one.key.cmp(&other.key));
-    let (mut windows, truncated) = openings(&wanted, span, MOST_OF_ALL);
-    let second = now.as_second();
-    if truncated && (span.from..span.until).contains(&second) {
-        let rest = Span {
-            from: second,
-            ..span
-        };
-        (windows, _) = openings(&wanted, rest, MOST_OF_ALL);
+/// The next opening before `until` of the window with this index, to be taken in the order of time.
+fn following(
+    activities: &mut impl Iterator<Item = Activity>,
+    index: usize,
+    until: i64,
+) -> Option<Reverse<(Timestamp, usize, Option<Timestamp>)>> {
+    let opening = activities.next()?;
+    (opening.since.as_second() < until).then_some(Reverse((opening.since, index, opening.until)))
+}
+
+impl Page {
+    /// The windows of all autoscalers over some weeks. If there are too many, those from now on are shown.
+    ///
+    /// # Errors
+    /// [`ViewError::BadQuery`].
+    pub fn calendar(
+        &self,
+        visible: &Visible,
+        query: &CalendarQuery,
+    ) -> Result<CalendarView, ViewError> {
+        let now = self.host.now();
+        let zone = chart::zone(query.zone.as_deref())?;
+        let width = chart::width(query.width)?;
+        let span = weeks(query, &zone, now)?;
+        let mut all = self.log.all(visible);
+        if let Some(namespace) = &query.namespace {
+            all.retain(|latest| latest.key.namespace == *namespace);
+        }
+        all.sort_by(|one, other| one.key.cmp(&other.key));
+        let (mut windows, truncated) = openings(&all, span, MOST_OF_ALL);
+        let from = now.as_second();
+        if truncated && (span.from..span.until).contains(&from) {
+            (windows, _) = openings(&all, Span { from, ..span }, MOST_OF_ALL);
+        }
+        Ok(CalendarView {
+            span,
+            zone: zone.name().to_owned(),
+            truncated,
+            clock_changes: clock_changes(&all, span),
+            svg: chart::calendar(&windows, span, &zone, (width, now)),
+            windows,
+        })
     }
-    let svg = chart::calendar(&windows, span, &zone, (width, now));
-    Ok(CalendarView {
-        span,
-        zone: zone.name().to_owned(),
-        windows,
-        truncated,
-        clock_changes: clock_changes(&wanted, span),
-        svg,
-    })
 }
 
 /// The span of the weeks, which begins with the Monday on or before the asked day.
 fn weeks(query: &CalendarQuery, zone: &Zone, now: Timestamp) -> Result<Span, ViewError> {
     let weeks = query.weeks.unwrap_or(2);
-    let asked = query.from.map_or(Ok(now), Timestamp::from_second);
-    let bad =
-        |field: &str, expected: &str| ViewError::BadQuery(format!("{field}: expected {expected}"));
     if !WEEKS.contains(&weeks) {
-        return Err(bad("weeks", "1 to 8"));
+        return Err(bad("weeks: expected 1 to 8"));
     }
-    let from = asked.map_err(|_| bad("from", "seconds since 1970"))?;
-    let day = from.to_zoned(zone.rules().clone()).date();
-    let monday = day.checked_sub(i64::from(day.weekday().to_monday_zero_offset()).days());
-    let second = |date: jiff::civil::Date| {
-        let midnight = zone.resolve(date.at(0, 0, 0, 0));
-        midnight.map(|(at, _)| at.as_second())
+    let from = match query.from {
+        Some(second) => {
+            Timestamp::from_second(second).map_err(|_| bad("from: expected seconds since 1970"))?
+        }
+        None => now,
     };
-    let span = monday.ok().and_then(|monday| {
-        let end = monday.checked_add(i64::from(weeks).weeks()).ok()?;
-        Some(Span {
-            from: second(monday)?,
-            until: second(end)?,
-        })
-    });
-    span.ok_or_else(|| bad("from", "a time within the years 1 to 9999"))
+    whole_weeks(from, weeks, zone)
+        .ok_or_else(|| bad("from: expected a time within the years 1 to 9999"))
 }
 
-fn clock_changes(all: &[&Latest], span: Span) -> Vec<ClockChange> {
-    let decisions = all.iter().filter_map(|latest| latest.decided.as_ref());
-    let windows = decisions.flat_map(|decided| &decided.workload.windows);
-    let zones: BTreeMap<&str, &Zone> = windows
-        .map(|window| (window.zone().name(), window.zone()))
-        .collect();
+fn bad(message: &str) -> ViewError {
+    ViewError::BadQuery(message.to_owned())
+}
+
+fn whole_weeks(from: Timestamp, weeks: u32, zone: &Zone) -> Option<Span> {
+    let day = from.to_zoned(zone.rules().clone()).date();
+    let monday_was = i64::from(day.weekday().to_monday_zero_offset()).days();
+    let monday = day.checked_sub(monday_was).ok()?;
+    let end = monday.checked_add(i64::from(weeks).weeks()).ok()?;
+    Some(Span {
+        from: zone.resolve(monday.at(0, 0, 0, 0))?.0.as_second(),
+        until: zone.resolve(end.at(0, 0, 0, 0))?.0.as_second(),
+    })
+}
+
+fn clock_changes(all: &[Arc<Latest>], span: Span) -> Vec<ClockChange> {
+    let mut zones = BTreeMap::new();
+    for window in all.iter().flat_map(|latest| latest.windows()) {
+        zones.insert(window.zone().name(), window.zone());
+    }
     let mut changes = Vec::new();
     for (name, zone) in zones {
         let mut before = zone.rules().to_offset(at(span.from));
@@ -151,9 +157,8 @@ fn clock_changes(all: &[&Latest], span: Span) -> Vec<ClockChange> {
             before = change.offset();
             // A zone may change its abbreviation alone.
             if forward != 0 {
-                let at = change.timestamp().as_second();
                 changes.push(ClockChange {
-                    at,
+                    at: change.timestamp().as_second(),
                     zone: name.to_owned(),
                     forward,
                 });

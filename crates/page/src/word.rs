@@ -8,6 +8,7 @@ use foretide_domain::{
     sim::TOLERATED,
     workload::Strategy,
 };
+use foretide_federate::ConditionKind::MembersReachable;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
@@ -24,16 +25,15 @@ const UNUSED: [Reason; 2] = [Reason::NoSkill, Reason::NumericalFallback];
 
 /// The word for a status as it is reported, and the decision that it is about.
 pub fn of(status: &Status, decided: Option<&Decided<'_>>) -> Word {
-    let needed = decided.and_then(|decided| needed(&decided.metrics));
-    // A paused workload, which was scaled to 0 on purpose, lacks no replicas.
-    let is_paused = decided.is_some_and(|it| it.decision.limit == Some(Limit::Paused));
-    let is_short = decided
-        .zip(needed)
-        .is_some_and(|(decided, needed)| !is_paused && needed > TOLERATED * decided.ready.as_f64());
-    if is_short {
+    if let Some(decided) = decided
+        // A paused workload, which was scaled to 0 on purpose, lacks no replicas.
+        && decided.decision.limit != Some(Limit::Paused)
+        && let Some(needed) = needed(&decided.metrics)
+        && needed > TOLERATED * decided.ready.as_f64()
+    {
         return Word::Short;
     }
-    match ready(status).filter(|ready| ready.status == "False") {
+    match failed(status, ConditionKind::Ready.as_str()) {
         Some(ready) if !CONFLICTS.contains(&&*ready.reason) => return Word::Unready,
         Some(_) => return Word::Conflict,
         None if is(status, "ReplicaConflict", "True") => return Word::Conflict,
@@ -60,12 +60,9 @@ pub fn acts(status: &Status, decided: &Decided<'_>) -> bool {
 /// The reason for the word: the message of a problem, else that of the decision, without a full stop.
 pub fn sentence(word: Word, status: &Status, max: i32, decided: Option<&LastDecision>) -> String {
     let decision = status.common.decision.as_ref();
-    let message = decision.and_then(|decision| decision.message.clone());
-    let message = message.unwrap_or_default();
-    let about = |condition: Option<&Condition>| {
-        let text = condition.map(|condition| condition.message.clone());
-        text.filter(|text| !text.is_empty())
-    };
+    let message = decision
+        .and_then(|decision| decision.message.clone())
+        .unwrap_or_default();
     match word {
         Word::Short => {
             let needed = decided.and_then(|decided| needed(&decided.metrics));
@@ -80,11 +77,11 @@ pub fn sentence(word: Word, status: &Status, max: i32, decided: Option<&LastDeci
                 )
             })
         }
-        Word::Unready => about(ready(status)),
-        Word::Conflict => {
-            let ready = ready(status).filter(|ready| ready.status == "False");
-            about(ready.or_else(|| find(status, "ReplicaConflict")))
-        }
+        Word::Unready => about(find(status, ConditionKind::Ready.as_str())),
+        Word::Conflict => about(
+            failed(status, ConditionKind::Ready.as_str())
+                .or_else(|| find(status, "ReplicaConflict")),
+        ),
         Word::Capped => {
             let clusters = beyond_clusters(status)
                 .map(|room| format!("the clusters can run {room} replicas; {message}"));
@@ -99,6 +96,11 @@ pub fn sentence(word: Word, status: &Status, max: i32, decided: Option<&LastDeci
         Word::Fine => None,
     }
     .unwrap_or(message)
+}
+
+/// The message of a condition, if it has one.
+fn about(condition: Option<&Condition>) -> Option<String> {
+    Some(condition?.message.clone()).filter(|text| !text.is_empty())
 }
 
 /// The highest proposal, if it is above `maxReplicas`.
@@ -130,31 +132,26 @@ fn beyond_clusters(status: &Status) -> Option<i32> {
 
 /// The first condition that says that a forecast, a cron, a member or a metric that is configured is not used.
 fn untrusted(status: &Status) -> Option<&Condition> {
-    let is_unused = |reason: &str| UNUSED.iter().any(|unused| unused.as_str() == reason);
-    let forecasts = find(status, ConditionKind::PredictionReady.as_str());
-    let prediction = forecasts.filter(|it| it.status == "False" || is_unused(&it.reason));
-    let failed =
-        |kind: ConditionKind| find(status, kind.as_str()).filter(|it| it.status == "False");
-    // A workload that somebody scaled to zero is paused on purpose.
-    let active = failed(ConditionKind::ScalingActive).filter(|it| it.reason != "ScalingDisabled");
-    let members = find(
-        status,
-        foretide_federate::ConditionKind::MembersReachable.as_str(),
-    );
-    let unreachable = members.filter(|it| it.status == "False");
-    let cron = failed(ConditionKind::CronReady);
-    prediction.or(cron).or(unreachable).or(active)
+    find(status, ConditionKind::PredictionReady.as_str())
+        .filter(|it| it.status == "False" || UNUSED.iter().any(|one| one.as_str() == it.reason))
+        .or_else(|| failed(status, ConditionKind::CronReady.as_str()))
+        .or_else(|| failed(status, MembersReachable.as_str()))
+        .or_else(|| {
+            // A workload that somebody scaled to zero is paused on purpose.
+            failed(status, ConditionKind::ScalingActive.as_str())
+                .filter(|it| it.reason != "ScalingDisabled")
+        })
 }
 
 /// Returns whether a metric cannot be read.
 fn is_unread(decided: &Decided<'_>) -> bool {
-    let proposals = decided.decision.proposals.iter();
-    let mut observed = proposals.filter(|proposal| proposal.source == Source::Observed);
-    observed.any(|one| one.replicas.is_none() && one.reason != Reason::NotComputed)
+    decided.decision.proposals.iter().any(|it| {
+        it.source == Source::Observed && it.replicas.is_none() && it.reason != Reason::NotComputed
+    })
 }
 
-fn ready(status: &Status) -> Option<&Condition> {
-    find(status, ConditionKind::Ready.as_str())
+fn failed<'a>(status: &'a Status, kind: &str) -> Option<&'a Condition> {
+    find(status, kind).filter(|condition| condition.status == "False")
 }
 
 fn is(status: &Status, kind: &str, value: &str) -> bool {

@@ -1,13 +1,15 @@
 //! One autoscaler: its decision with amounts, its conditions with remedies, its manifest.
 
-use foretide_crds::Mode;
+use std::iter;
+
+use foretide_crds::{Mode, ProposalStatus};
 use foretide_domain::{observation::Requests, proposal::Unit, workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Page,
-    api::{AutoscalerView, ConditionView, ProposalAmount, Span},
+    Page, ViewError, Visible,
+    api::{AutoscalerView, ConditionView, ObjectKey, ProposalAmount, Span},
     fleet, history,
     record::{Latest, Recorded},
     remedy,
@@ -27,73 +29,98 @@ const SET_BY_SERVER: [&str; 6] = [
     "uid",
 ];
 
-/// One autoscaler as it is now.
-pub fn view(recorded: &Recorded, page: &Page) -> AutoscalerView {
-    let latest = &*recorded.latest;
-    let common = &latest.status.common;
-    let sparkline = history::sparkline(recorded, page.host.now());
-    AutoscalerView {
-        now: page.host.now().to_string(),
-        row: fleet::row(latest, sparkline),
-        mode: mode(latest),
-        decision: common.decision.clone(),
-        amounts: amounts(latest),
-        conditions: conditions(recorded, page.host.namespace().as_deref()),
-        windows: common.windows.clone().unwrap_or_default(),
-        changes: common.changes.iter().flatten().rev().cloned().collect(),
-        clusters: latest.status.fleet.clusters.clone().unwrap_or_default(),
-        recorded: recorded.span.map(|(from, until)| Span { from, until }),
+impl Page {
+    /// One autoscaler as it is now.
+    ///
+    /// # Errors
+    /// [`ViewError::NotFound`].
+    pub fn autoscaler(
+        &self,
+        key: &ObjectKey,
+        visible: &Visible,
+    ) -> Result<AutoscalerView, ViewError> {
+        let recorded = self.recorded(key, visible)?;
+        let latest = &*recorded.latest;
+        let common = &latest.status.common;
+        let now = self.host.now();
+        Ok(AutoscalerView {
+            now: now.to_string(),
+            row: fleet::row(latest, history::sparkline(&recorded, now)),
+            mode: mode(latest),
+            decision: common.decision.clone(),
+            amounts: amounts(latest),
+            conditions: conditions(&recorded, self.host.namespace().as_deref()),
+            windows: common.windows.clone().unwrap_or_default(),
+            changes: common.changes.iter().flatten().rev().cloned().collect(),
+            clusters: latest.status.fleet.clusters.clone().unwrap_or_default(),
+            recorded: recorded.span.map(|(from, until)| Span { from, until }),
+        })
+    }
+
+    /// The object without its status as YAML, and its workload with the requests of a pod, if they are known.
+    ///
+    /// # Errors
+    /// [`ViewError::NotFound`].
+    pub fn manifest(&self, key: &ObjectKey, visible: &Visible) -> Result<String, ViewError> {
+        Ok(manifest(&self.recorded(key, visible)?.latest))
     }
 }
 
 fn mode(latest: &Latest) -> Mode {
-    let in_force = latest.decided.as_ref();
-    match in_force.map(|decided| decided.workload.mode_in_force()) {
-        Some(workload::Mode::Delegated) => Mode::Delegated,
-        Some(workload::Mode::Direct) => Mode::Direct,
-        Some(workload::Mode::Metric) => Mode::Metric,
+    match &latest.decided {
+        Some(decided) => match decided.workload.mode_in_force() {
+            workload::Mode::Delegated => Mode::Delegated,
+            workload::Mode::Direct => Mode::Direct,
+            workload::Mode::Metric => Mode::Metric,
+        },
         None => latest.autoscaler.spec().mode.unwrap_or_default(),
     }
 }
 
 fn amounts(latest: &Latest) -> Vec<ProposalAmount> {
-    let decision = latest.status.common.decision.as_ref();
-    let proposals = decision
-        .into_iter()
-        .flat_map(|it| it.proposals.iter().flatten());
-    let known_units = latest.decided.iter().flat_map(|decided| &decided.units);
-    // Before the first decision of this process, the status has proposals whose units are not known.
-    let units = known_units.copied().chain(std::iter::repeat(Unit::Plain));
-    let amount = |(proposal, unit): (&foretide_crds::ProposalStatus, Unit)| {
-        let text = |number: Option<&String>| Some(unit.amount(number?.parse().ok()?));
-        let forecast = proposal.forecast.as_ref();
-        ProposalAmount {
-            source: stored_source(proposal.source).to_string(),
-            name: proposal.name.clone(),
-            peak: text(forecast.and_then(|it| it.peak.as_ref())),
-            raise: text(forecast.and_then(|it| it.raise.as_ref())),
-            hold: text(forecast.and_then(|it| it.hold.as_ref())),
-            value: text(proposal.value.as_ref()),
-            target: text(proposal.target.as_ref()),
-        }
+    let Some(decision) = &latest.status.common.decision else {
+        return Vec::new();
     };
-    proposals.zip(units).map(amount).collect()
+    let known_units = latest.decided.iter().flat_map(|it| &it.units).copied();
+    // Before the first decision of this process, the status has proposals whose units are not known.
+    let units = known_units.chain(iter::repeat(Unit::Plain));
+    iter::zip(decision.proposals.iter().flatten(), units)
+        .map(|(proposal, unit)| amount(proposal, unit))
+        .collect()
+}
+
+fn amount(proposal: &ProposalStatus, unit: Unit) -> ProposalAmount {
+    let forecast = proposal.forecast.as_ref();
+    ProposalAmount {
+        source: stored_source(proposal.source).to_string(),
+        name: proposal.name.clone(),
+        peak: text(unit, forecast.and_then(|it| it.peak.as_ref())),
+        raise: text(unit, forecast.and_then(|it| it.raise.as_ref())),
+        hold: text(unit, forecast.and_then(|it| it.hold.as_ref())),
+        value: text(unit, proposal.value.as_ref()),
+        target: text(unit, proposal.target.as_ref()),
+    }
+}
+
+fn text(unit: Unit, number: Option<&String>) -> Option<String> {
+    Some(unit.amount(number?.parse().ok()?))
 }
 
 /// The conditions with their remedies; those with a problem come first.
 fn conditions(recorded: &Recorded, controller: Option<&str>) -> Vec<ConditionView> {
-    let conditions = recorded.latest.status.common.conditions.iter().flatten();
-    let view = |condition: &Condition| {
+    let mut views = Vec::new();
+    for condition in recorded.latest.status.common.conditions.iter().flatten() {
         let healthy = is_as_meant(condition);
-        ConditionView {
+        views.push(ConditionView {
             healthy,
-            remedy: (!healthy)
-                .then(|| remedy::of(condition, recorded, controller))
-                .flatten(),
+            remedy: if healthy {
+                None
+            } else {
+                remedy::of(condition, recorded, controller)
+            },
             condition: condition.clone(),
-        }
-    };
-    let mut views: Vec<_> = conditions.map(view).collect();
+        });
+    }
     views.sort_by_key(|view| view.healthy);
     views
 }
@@ -107,7 +134,7 @@ fn is_as_meant(condition: &Condition) -> bool {
 
 /// The object as a user would apply it, as YAML; then the workload with the requests of a pod, as far as they are known
 /// and as `backtest -f` reads them.
-pub fn manifest(latest: &Latest) -> String {
+fn manifest(latest: &Latest) -> String {
     let value = match &latest.autoscaler {
         Autoscaler::Effective(object) => serde_json::to_value(&**object),
         Autoscaler::Federated(object) => serde_json::to_value(&**object),
@@ -121,17 +148,21 @@ pub fn manifest(latest: &Latest) -> String {
             metadata.retain(|field, _| !SET_BY_SERVER.contains(&field.as_str()));
         }
     }
-    let yaml = |value: &Value| serde_saphyr::to_string(value).unwrap_or_default();
     let workload = target_manifest(latest).map(|workload| format!("---\n{}", yaml(&workload)));
     yaml(&value) + &workload.unwrap_or_default()
+}
+
+fn yaml(value: &Value) -> String {
+    serde_saphyr::to_string(value).unwrap_or_default()
 }
 
 /// The scale target with the requests of its pods, if they are known.
 fn target_manifest(latest: &Latest) -> Option<Value> {
     let template = latest.decided.as_ref()?.template.as_ref()?;
     let pod_level = template.pod_level.as_ref().map(resources);
-    let containers = template.containers.iter();
-    let containers: Vec<_> = containers
+    let containers: Vec<_> = template
+        .containers
+        .iter()
         .map(|it| json!({"name": &*it.name, "resources": resources(&it.requests)}))
         .collect();
     if containers.is_empty() {
@@ -151,12 +182,13 @@ fn target_manifest(latest: &Latest) -> Option<Value> {
 }
 
 fn resources(requests: &Requests) -> Value {
-    let quantity = |(resource, milli): (&str, i64)| {
+    let mut quantities = Map::new();
+    for (resource, milli) in requests.iter() {
         let quantity = match milli % 1000 {
             0 => (milli / 1000).to_string(),
             _ => format!("{milli}m"),
         };
-        (resource.to_owned(), Value::String(quantity))
-    };
-    json!({"requests": requests.iter().map(quantity).collect::<Map<_, _>>()})
+        quantities.insert(resource.to_owned(), quantity.into());
+    }
+    json!({"requests": quantities})
 }

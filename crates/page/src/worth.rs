@@ -9,7 +9,9 @@
 //! An autoscaler is computed on request or by a background task, never in a sync, and its result is kept for a while.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
+    iter,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -24,11 +26,12 @@ use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    Page, ViewError, Visible,
     api::{ObjectKey, Span, Worth, WorthOf, WorthScore},
     at,
     block::Column,
     record::{LastDecision, Latest, Recorded},
-    rows::{MetricColumns, Rows},
+    rows::Rows,
 };
 
 /// Largest age of a result that is asked for, and of one that is part of a sum.
@@ -65,53 +68,43 @@ struct Compared {
     plain: Score,
 }
 
-// === impl WorthTable ===
-
-impl WorthTable {
-    /// The worth of one autoscaler, computed if it is not known or old.
-    pub fn of(&self, recorded: &Recorded, now: Timestamp) -> Worth {
-        let key = &recorded.latest.key;
-        let known = self.lock(|table| table.get(key).cloned());
-        let fresh = known.filter(|known| known.is_younger(FRESH, now));
-        let entry = fresh.unwrap_or_else(|| {
-            // Computed without the lock: days are simulated, and other readers would wait. Two readers may compute the
-            // same.
-            let entry = Entry::of(recorded, now);
-            self.lock(|table| table.insert(key.clone(), entry.clone()));
-            entry
-        });
-        entry.worth()
+impl Page {
+    /// The benefit of Foretide for one autoscaler compared with a plain HPA, computed if it is not known or old.
+    ///
+    /// # Errors
+    /// [`ViewError::NotFound`].
+    pub fn worth(&self, key: &ObjectKey, visible: &Visible) -> Result<Worth, ViewError> {
+        let (recorded, now) = (self.recorded(key, visible)?, self.host.now());
+        let known = self.worth.lock(|table| table.get(key).cloned());
+        Ok(match known.filter(|known| known.is_younger(FRESH, now)) {
+            Some(fresh) => fresh.worth(),
+            None => self.worth.compute(&recorded, now).worth(),
+        })
     }
 
-    /// The sum of the results that are known.
-    pub fn of_all(&self, all: &[Arc<Latest>]) -> Worth {
-        let known = self.lock(|table| {
-            let known = all
-                .iter()
-                .filter_map(|latest| Some((latest.key.clone(), table.get(&latest.key)?.clone())));
-            known.collect::<BTreeMap<_, _>>()
-        });
+    /// The summed benefit of Foretide for all autoscalers that the reader may see, as far as it is known.
+    #[must_use]
+    pub fn worth_of_all(&self, visible: &Visible) -> Worth {
+        let all = self.log.all(visible);
+        let known = self.worth.known(&all);
         let compared: Vec<_> = known
             .iter()
-            .filter_map(|(key, entry)| Some((key, entry, entry.outcome.as_ref().ok()?)))
+            .filter_map(|(key, entry)| Some((key, entry.outcome.as_ref().ok()?)))
             .collect();
         let (mut actual, mut plain) = (Score::default(), Score::default());
-        for (_, _, both) in &compared {
+        for (_, both) in &compared {
             add(&mut actual, &both.actual);
             add(&mut plain, &both.plain);
         }
-        let spans = compared.iter().map(|(_, _, both)| both.span);
+        let spans = compared.iter().map(|(_, both)| both.span);
         let mut each: Vec<_> = compared
             .iter()
-            .map(|(key, _, both)| both.listed(key))
+            .map(|(key, both)| both.listed(key))
             .collect();
-        each.sort_by_key(|one| {
-            (
-                std::cmp::Reverse(one.actual.short_minutes),
-                one.autoscaler.clone(),
-            )
-        });
+        each.sort_by_key(|one| (Reverse(one.actual.short_minutes), one.autoscaler.clone()));
         each.truncate(LISTED);
+        let oldest = known.values().map(|it| it.computed).min();
+        let has_fleet = known.values().any(|it| it.is_fleet && it.outcome.is_ok());
         Worth {
             autoscalers: compared.len(),
             left_out: all.len() - compared.len(),
@@ -124,9 +117,7 @@ impl WorthTable {
             verdict: if compared.is_empty() {
                 "no autoscaler has enough recorded minutes that Foretide scaled it in".to_owned()
             } else {
-                let enough = compared
-                    .iter()
-                    .filter(|(_, _, both)| both.is_plain_enough());
+                let enough = compared.iter().filter(|(_, both)| both.is_plain_enough());
                 let sentence = actual.verdict(&plain);
                 match enough.count() {
                     0 => sentence,
@@ -136,27 +127,57 @@ impl WorthTable {
                     ),
                 }
             },
-            assumptions: assumptions(None, compared.iter().any(|(_, entry, _)| entry.is_fleet)),
-            computed: known
-                .values()
-                .map(|entry| entry.computed)
-                .min()
-                .map(|at| at.to_string()),
+            assumptions: assumptions(None, has_fleet),
+            computed: oldest.map(|computed| computed.to_string()),
             each,
         }
     }
 
+    /// Computes the worth of one autoscaler whose figures are missing or older than an hour, for
+    /// [`Self::worth_of_all`]; returns whether there was one.
+    pub fn refresh_worth(&self) -> bool {
+        let now = self.host.now();
+        let Some(key) = self.worth.next(&self.log.all(&Visible::All), now) else {
+            return false;
+        };
+        if let Some(recorded) = self.log.recorded(&key) {
+            self.worth.compute(&recorded, now);
+        }
+        true
+    }
+}
+
+// === impl WorthTable ===
+
+impl WorthTable {
+    /// Computes and keeps the result of one autoscaler.
+    fn compute(&self, recorded: &Recorded, now: Timestamp) -> Entry {
+        // Computed without the lock: days are simulated, and other readers would wait. Two readers may compute the
+        // same.
+        let entry = Entry::of(recorded, now);
+        self.lock(|table| table.insert(recorded.latest.key.clone(), entry.clone()));
+        entry
+    }
+
+    /// The results that are known.
+    fn known(&self, all: &[Arc<Latest>]) -> BTreeMap<ObjectKey, Entry> {
+        self.lock(|table| {
+            all.iter()
+                .filter_map(|latest| Some((latest.key.clone(), table.get(&latest.key)?.clone())))
+                .collect()
+        })
+    }
+
     /// An autoscaler whose result is missing or too old, if there is one.
-    pub fn next(&self, all: &[Arc<Latest>], now: Timestamp) -> Option<ObjectKey> {
+    fn next(&self, all: &[Arc<Latest>], now: Timestamp) -> Option<ObjectKey> {
         self.lock(|table| {
             let known: HashSet<_> = all.iter().map(|latest| &latest.key).collect();
             // Otherwise the results of removed autoscalers would be kept for as long as the process runs.
             table.retain(|key, _| known.contains(key));
-            let is_due = |key: &&ObjectKey| {
-                let entry = table.get(key);
-                entry.is_none_or(|entry| !entry.is_younger(KEPT, now))
-            };
-            known.into_iter().find(is_due).cloned()
+            known
+                .into_iter()
+                .find(|key| !table.get(*key).is_some_and(|it| it.is_younger(KEPT, now)))
+                .cloned()
         })
     }
 
@@ -252,8 +273,7 @@ fn start_up(latest: &Latest, decided: &LastDecision) -> SignedDuration {
     let prediction = latest.autoscaler.spec().prediction.as_ref();
     let seconds = prediction.and_then(|prediction| prediction.lead_time_seconds);
     let written = seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
-    let lead_time = LeadTime::of(None, decided.start_up.or(written));
-    lead_time.span
+    LeadTime::of(None, decided.start_up.or(written)).span
 }
 
 /// Scores the recorded replicas and a plain HPA over the recorded demand: the minutes in which Foretide scaled the
@@ -269,8 +289,9 @@ fn compare(
     let (Some(first), Some(last)) = (rows.times.first(), rows.times.last()) else {
         return Err("no minute is recorded yet".to_owned());
     };
-    let template = decided.template.clone();
-    let template = template.ok_or("it is not known what its pods request")?;
+    let Some(template) = decided.template.clone() else {
+        return Err("it is not known what its pods request".to_owned());
+    };
     let mut workload = Workload::clone(&decided.workload);
     let metrics = recordings(rows, &mut workload);
     if metrics.is_empty() {
@@ -328,26 +349,25 @@ fn recordings(rows: &Rows, workload: &mut Workload) -> Vec<RecordedMetric> {
     let mut recorded = Vec::new();
     workload.metrics.retain(|metric| {
         let name = metric.identifier();
-        let column = rows.metrics.iter().find(|column| *column.name == *name);
-        let demand = column.map(MetricColumns::demand).unwrap_or_default();
-        let minutes = rows.times.iter().zip(demand);
-        // The demand of a minute is known at its end.
-        let samples = minutes.filter_map(|(begin, value)| {
-            Some(Sample {
-                at: at(begin + MINUTE.as_secs()),
-                value: f64::from(value?),
-            })
-        });
-        let samples: Vec<_> = samples.collect();
-        let is_recorded = !samples.is_empty();
-        if is_recorded {
-            let recording = Recording::new(samples);
-            recorded.push(RecordedMetric {
-                metric: metric.clone(),
-                recording,
-            });
+        let mut samples = Vec::new();
+        for column in rows.metrics.iter().filter(|it| *it.name == *name) {
+            for (begin, value) in iter::zip(&rows.times, column.demand()) {
+                // The demand of a minute is known at its end.
+                let at = at(begin + MINUTE.as_secs());
+                samples.extend(value.map(|value| Sample {
+                    at,
+                    value: value.into(),
+                }));
+            }
         }
-        is_recorded
+        if samples.is_empty() {
+            return false;
+        }
+        recorded.push(RecordedMetric {
+            metric: metric.clone(),
+            recording: Recording::new(samples),
+        });
+        true
     });
     recorded
 }
@@ -373,21 +393,22 @@ struct RecordedMinute {
 
 impl RecordedMinutes {
     fn new(rows: &Rows) -> Self {
-        let (asked, ready) = (rows.counts(Column::Current), rows.counts(Column::Ready));
-        let counts = asked.into_iter().zip(ready);
-        let facts = rows.counts(Column::Acted).into_iter().zip(rows.needed());
-        let recorded = rows.times.iter().zip(counts.zip(facts));
-        let minutes = recorded.filter_map(|(at, ((asked, ready), (acted, needed)))| {
-            let minute = RecordedMinute {
-                asked: asked?,
-                ready: ready?,
-                acted: acted == Some(1),
-                needed,
-            };
-            Some((*at, minute))
-        });
+        let counts = iter::zip(rows.counts(Column::Current), rows.counts(Column::Ready));
+        let facts = iter::zip(rows.counts(Column::Acted), rows.needed());
+        let mut minutes = HashMap::new();
+        for (at, (counts, (acted, needed))) in iter::zip(&rows.times, iter::zip(counts, facts)) {
+            if let (Some(asked), Some(ready)) = counts {
+                let minute = RecordedMinute {
+                    asked,
+                    ready,
+                    acted: acted == Some(1),
+                    needed,
+                };
+                minutes.insert(*at, minute);
+            }
+        }
         Self {
-            minutes: minutes.collect(),
+            minutes,
             before: None,
             acts_since: None,
         }
@@ -413,20 +434,22 @@ impl RecordedMinutes {
 
     /// Returns whether Foretide has scaled the workload for half an hour before this minute.
     fn is_compared(&self, begin: i64) -> bool {
-        let since = self.acts_since;
-        since.is_some_and(|since| begin >= since + LEAD_IN * MINUTE.as_secs())
+        self.acts_since
+            .is_some_and(|since| begin >= since + LEAD_IN * MINUTE.as_secs())
     }
 }
 
 /// A load that needs this many replicas: the simulated one if it needs the same, because recorded amounts have only
 /// seven digits.
 fn load(needed: f64, simulated: Option<Load>) -> Load {
-    let same = simulated.filter(|it| (it.replicas() - needed).abs() <= 1e-5 * needed);
-    same.unwrap_or(Load {
-        track: 0,
-        demand: needed,
-        target: 1.0,
-    })
+    match simulated {
+        Some(same) if (same.replicas() - needed).abs() <= 1e-5 * needed => same,
+        _ => Load {
+            track: 0,
+            demand: needed,
+            target: 1.0,
+        },
+    }
 }
 
 fn add(sum: &mut Score, one: &Score) {
@@ -465,7 +488,5 @@ fn assumptions(start_up: Option<SignedDuration>, fleet: bool) -> Vec<String> {
     ];
     let of_fleet = "a fleet is compared with one HPA in one cluster that has room for all its pods";
     let same = same.into_iter().chain(fleet.then_some(of_fleet));
-    std::iter::once(starts)
-        .chain(same.map(str::to_owned))
-        .collect()
+    iter::once(starts).chain(same.map(str::to_owned)).collect()
 }

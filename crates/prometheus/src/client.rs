@@ -144,20 +144,22 @@ impl Prometheus {
 
     /// The sentence that the last usable credentials were sent, if the files cannot be used now.
     fn outdated_credentials(&self) -> String {
-        let problem = self.sessions.status().problem;
-        let sentence = |why| format!("; these are the last usable credentials, because {why}");
-        problem.map(sentence).unwrap_or_default()
+        match self.sessions.status().problem {
+            Some(why) => format!("; these are the last usable credentials, because {why}"),
+            None => String::new(),
+        }
     }
 
     /// Admits a request, except while the server hangs or the requests of the namespace time out: other series would
     /// have to wait for it.
     fn admit(&self, namespace: &str) -> Result<(), HistoryError> {
         let now = self.clock.monotonic();
-        let admitted = self.circuits().admit(Some(namespace), now);
-        admitted.map_err(|open| HistoryError::CircuitOpen {
-            endpoint: self.endpoint.clone(),
-            retry_in: open.retry_in,
-        })
+        self.circuits()
+            .admit(Some(namespace), now)
+            .map_err(|open| HistoryError::CircuitOpen {
+                endpoint: self.endpoint.clone(),
+                retry_in: open.retry_in,
+            })
     }
 
     /// The circuits. No holder of this lock can leave them half-changed, so a poisoned lock is still usable.
@@ -168,11 +170,8 @@ impl Prometheus {
     /// The `timeout` parameter of a query, in milliseconds.
     fn server_timeout(&self) -> u128 {
         // Half of a timeout that is shorter than twice the lead.
-        let earlier = self
-            .timeout
-            .saturating_sub(SERVER_LEAD)
-            .max(self.timeout / 2);
-        earlier.as_millis()
+        let earlier = self.timeout.saturating_sub(SERVER_LEAD);
+        earlier.max(self.timeout / 2).as_millis()
     }
 
     /// Reads an answer and rejects a partial one.

@@ -126,9 +126,10 @@ impl Credentials {
                 .map_err(|_| CredentialError::Header(header.name.clone()))?;
             let (text, value) = match &header.value {
                 Setting::Value(text) => {
-                    let value = HeaderValue::from_str(text);
-                    let invalid = |_| CredentialError::Header(header.name.clone());
-                    (text.clone(), value.map_err(invalid)?)
+                    let Ok(value) = HeaderValue::from_str(text) else {
+                        return Err(CredentialError::Header(header.name.clone()));
+                    };
+                    (text.clone(), value)
                 }
                 Setting::File(path) => {
                     let text = credentials.secret(path)?;
@@ -257,13 +258,14 @@ fn token_expiry(token: &str) -> Option<CredentialExpiry> {
     // RFC 7515 forbids padding; a token that has it is read anyway, because this is for a warning only.
     let payload = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
     let claims: Claims = serde_json::from_slice(&payload).ok()?;
-    let at = |seconds: f64| {
-        let since = SignedDuration::try_from_secs_f64(seconds).ok()?;
-        Timestamp::from_duration(since).ok()
-    };
     Some(CredentialExpiry {
         credential: "bearer token",
-        valid_from: claims.iat.and_then(at),
-        expires: at(claims.exp)?,
+        valid_from: claims.iat.and_then(instant),
+        expires: instant(claims.exp)?,
     })
+}
+
+fn instant(seconds: f64) -> Option<Timestamp> {
+    let since = SignedDuration::try_from_secs_f64(seconds).ok()?;
+    Timestamp::from_duration(since).ok()
 }

@@ -41,9 +41,7 @@ impl DemandQueries for QueryRules {
         let endpoint = self.endpoint(demand.member)?;
         let mut query = self.without_cluster_label(demand)?;
         if let Some(member) = demand.member {
-            let matcher = self
-                .member_matcher(member)
-                .map_err(|error| refused(&error))?;
+            let matcher = self.member_matcher(member).map_err(|it| refused(&it))?;
             query = scope::with_matcher(&query, &matcher).map_err(|error| refused(&error))?;
         }
         Ok(HistoryQuery {
@@ -92,11 +90,11 @@ impl QueryRules {
         if let Some(query) = self.adapter.rules().query(&request) {
             return query.map_err(|error: RuleError| refused(&error));
         }
-        let query = match demand.member {
+        match demand.member {
             Some(_) => built_in_part(workload, request.metric, &self.defaults),
             None => built_in(workload, request.metric, &self.defaults),
-        };
-        query.map_err(|error| refused(&error))
+        }
+        .map_err(|error| refused(&error))
     }
 
     /// The matcher that selects the series of one member: its label. At an endpoint that only this member's Secret
@@ -116,12 +114,12 @@ impl QueryRules {
     fn endpoint(&self, member: Option<MemberSeries<'_>>) -> Result<Option<Arc<str>>, Refused> {
         let named = member.and_then(|member| Some((member.name, member.endpoint?)));
         let Some((member, name)) = named else {
-            let hub = self.endpoints.hub.then_some(None);
-            return hub.ok_or_else(|| {
-                let message = "no Prometheus endpoint of the hub is configured: start the controller with --prometheus URL, \
-                               or name an endpoint in the Secret of each member";
-                Refused::new(Reason::QueryError, message)
-            });
+            if self.endpoints.hub {
+                return Ok(None);
+            }
+            let message = "no Prometheus endpoint of the hub is configured: start the controller with --prometheus URL, \
+                           or name an endpoint in the Secret of each member";
+            return Err(Refused::new(Reason::QueryError, message));
         };
         let known = self.endpoints.named.iter().find(|known| &***known == name);
         known.cloned().map(Some).ok_or_else(|| {

@@ -56,11 +56,11 @@ impl Endpoints {
     }
 
     fn client_of(&self, query: &HistoryQuery) -> Result<&Prometheus, HistoryError> {
-        let found = match &query.endpoint {
+        match &query.endpoint {
             None => self.hub.as_ref(),
             Some(name) => self.named.get(name),
-        };
-        found.ok_or_else(|| HistoryError::UnknownEndpoint {
+        }
+        .ok_or_else(|| HistoryError::UnknownEndpoint {
             name: query.endpoint.as_deref().unwrap_or("hub").to_owned(),
         })
     }
@@ -74,8 +74,7 @@ impl HistoryReader for Endpoints {
         to: Timestamp,
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let prometheus = self.client_of(query)?;
-        prometheus.range(query, from, to, step).await
+        self.client_of(query)?.range(query, from, to, step).await
     }
 
     fn headers_in_words(&self, query: &HistoryQuery) -> Option<String> {
@@ -89,8 +88,9 @@ impl HistoryReader for Endpoints {
     fn servers(&self) -> Vec<ServerHealth> {
         let hub = self.hub.iter().map(|client| ("hub", client));
         let named = self.named.iter().map(|(name, client)| (&**name, client));
-        let all = hub.chain(named);
-        all.map(|(name, client)| client.health(name)).collect()
+        hub.chain(named)
+            .map(|(name, client)| client.health(name))
+            .collect()
     }
 }
 

@@ -382,7 +382,7 @@ impl Query {
     /// Prints the expression, parses the text, and compares the two.
     ///
     /// # Errors
-    /// [`BuildError::NotReadBack`] when the two differ.
+    /// `BuildError::NotReadBack` when the two differ.
     pub fn build(expression: &QueryExpression) -> Result<Self, BuildError> {
         let text = expression.to_string();
         match parser::parse(&text) {
@@ -391,7 +391,7 @@ impl Query {
         }
     }
 
-    /// Text that [`super::scope`] has checked.
+    /// Text that `scope` has checked.
     #[must_use]
     pub const fn admitted(text: String) -> Self {
         Self(text)
@@ -411,10 +411,11 @@ impl fmt::Display for Query {
 }
 
 fn is_identifier(text: &str, extra: &str) -> bool {
-    let accepted = |c: char| c.is_ascii_alphanumeric() || c == '_' || extra.contains(c);
     !text.is_empty()
         && !text.starts_with(|c: char| c.is_ascii_digit())
-        && text.chars().all(accepted)
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || extra.contains(c))
 }
 
 /// The beginning of a text from outside, short enough for the message of a condition.

@@ -79,10 +79,11 @@ fn shorten_operand(tree: &mut Expr) -> Option<bool> {
             Some(shorten_operand(&mut it.lhs)? | shorten_operand(&mut it.rhs)?)
         }
         Expr::Call(it) if FUNCTIONS.contains(&it.func.name) => {
-            let mut arguments = it.args.args.iter_mut();
-            arguments.try_fold(false, |any, argument| {
-                Some(any | shorten_operand(argument)?)
-            })
+            let mut any = false;
+            for argument in &mut it.args.args {
+                any |= shorten_operand(argument)?;
+            }
+            Some(any)
         }
         Expr::Call(it) => {
             let times = shorten_call(it)?;

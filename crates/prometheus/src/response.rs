@@ -2,7 +2,7 @@
 //!
 //! Fields may come in any order, unknown ones and the labels of series are ignored, and a truncated body is an error.
 //! Native histograms are counted and skipped, because they have no single value. HTTP status codes are left to
-//! [`super::client`].
+//! `client`.
 //!
 //! ```text
 //! {"status": "success", "data": {"resultType": "matrix", "result": [

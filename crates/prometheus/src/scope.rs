@@ -228,11 +228,7 @@ impl NamespaceGuard<'_> {
 
     fn aggregate(&self, it: &mut AggregateExpr) -> Result<(), AdmitError> {
         drop_empty_grouping(it);
-        for label in it
-            .modifier
-            .iter()
-            .flat_map(|modifier| &modifier.labels().labels)
-        {
+        for label in it.modifier.iter().flat_map(|it| &it.labels().labels) {
             check_label(label)?;
         }
         let mut parameter = it.param.iter();
@@ -269,11 +265,8 @@ impl NamespaceGuard<'_> {
         if !matchers.or_matchers.is_empty() {
             return Err(AdmitError::OrMatchers);
         }
-        for matcher in matchers
-            .matchers
-            .iter()
-            .filter(|matcher| matcher.name != METRIC_NAME)
-        {
+        let written = matchers.matchers.iter();
+        for matcher in written.filter(|it| it.name != METRIC_NAME) {
             check_label(&matcher.name)?;
             let own = matcher.op == MatchOp::Equal && matcher.value == self.tenant.namespace;
             if self.is_tenant_label(&matcher.name) && !own {
@@ -368,18 +361,11 @@ fn check_modifier(modifier: &mut BinModifier) -> Result<(), AdmitError> {
     if matches!(&modifier.matching, Some(LabelModifier::Exclude(labels)) if labels.is_empty()) {
         modifier.matching = None;
     }
-    let matching = modifier
-        .matching
-        .iter()
-        .flat_map(|matching| &matching.labels().labels);
-    let grouping = modifier
-        .card
-        .labels()
-        .into_iter()
-        .flat_map(|labels| &labels.labels);
-    matching
-        .chain(grouping)
-        .try_for_each(|label| check_label(label))
+    let matching = modifier.matching.iter().map(LabelModifier::labels);
+    for labels in matching.chain(modifier.card.labels()) {
+        labels.labels.iter().try_for_each(|it| check_label(it))?;
+    }
+    Ok(())
 }
 
 /// True if every selector of the text has the exact namespace as a matcher: for tests, independent of the guard.

@@ -108,8 +108,10 @@ impl Sessions {
         let mut state = self.state.lock().await;
         let now = self.machine.clock().monotonic();
         let refused = self.refused.swap(false, Ordering::Relaxed);
-        let is_fresh = |one: &&Current| !refused && now.since(one.read_at) < READ_PERIOD;
-        if let Some(current) = state.current.as_ref().filter(is_fresh) {
+        if let Some(current) = &state.current
+            && !refused
+            && now.since(current.read_at) < READ_PERIOD
+        {
             return Ok(current.session.clone());
         }
         let loading = self.load(&mut state).await;

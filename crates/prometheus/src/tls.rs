@@ -63,28 +63,32 @@ fn system_roots() -> Result<RootCertStore, CredentialError> {
 }
 
 fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
-    let none = || CredentialError::NoCertificate(pem.path.clone());
-    let found = CertificateDer::pem_slice_iter(&pem.bytes).collect::<Result<Vec<_>, _>>();
-    found.ok().filter(|all| !all.is_empty()).ok_or_else(none)
+    match CertificateDer::pem_slice_iter(&pem.bytes).collect::<Result<Vec<_>, _>>() {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err(CredentialError::NoCertificate(pem.path.clone())),
+    }
 }
 
 fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, CredentialError> {
-    let found = PrivateKeyDer::from_pem_slice(&pem.bytes);
-    found.map_err(|_| CredentialError::NoKey(pem.path.clone()))
+    PrivateKeyDer::from_pem_slice(&pem.bytes).map_err(|_| CredentialError::NoKey(pem.path.clone()))
 }
 
 /// Expiries of the client's certificate and of the authority, if there are any. A bundle of authorities has none: it is
 /// not known which one signed the server's certificate.
 pub fn expiries(credentials: &Credentials) -> impl Iterator<Item = CredentialExpiry> {
-    let pair = credentials.client_certificate.as_ref();
-    // The first of a chain is the client's own, and `certificates` never returns an empty one.
-    let own = pair.and_then(|(pem, _)| Some(certificates(pem).ok()?.swap_remove(0)));
-    let client = own.and_then(|der| certificate_expiry("client certificate", &der));
-    let bundle = credentials.ca.as_ref().and_then(|ca| certificates(ca).ok());
-    let single = bundle.filter(|all| all.len() == 1);
-    let authority =
-        single.and_then(|all| certificate_expiry("certificate authority", all.first()?));
-    client.into_iter().chain(authority)
+    let mut expiries = Vec::new();
+    if let Some((pem, _)) = &credentials.client_certificate
+        // The first of a chain is the client's own.
+        && let Ok([own, ..]) = certificates(pem).as_deref()
+    {
+        expiries.extend(certificate_expiry("client certificate", own));
+    }
+    if let Some(ca) = &credentials.ca
+        && let Ok([authority]) = certificates(ca).as_deref()
+    {
+        expiries.extend(certificate_expiry("certificate authority", authority));
+    }
+    expiries.into_iter()
 }
 
 /// Expiry of a certificate.

@@ -108,11 +108,11 @@ impl<W> Lanes<W> {
         let startable = self.shares.iter().filter(|(tenant, share)| {
             !share.waiting.is_empty() && self.may_start(tenant, share.latency)
         });
-        let rank = |(tenant, share): &(&Arc<str>, &Share<W>)| {
+        let (tenant, _) = startable.min_by_key(|(tenant, share)| {
             let held = self.holds_of(tenant, Some(share.latency.lane()));
             (held, share.used)
-        };
-        let tenant = Arc::clone(startable.min_by_key(rank)?.0);
+        })?;
+        let tenant = Arc::clone(tenant);
         let share = self.shares.get_mut(&tenant)?;
         let (lane, work) = (share.latency.lane(), share.waiting.pop_front()?);
         self.virtual_time = self.virtual_time.max(share.used);
@@ -161,17 +161,21 @@ impl<W> Lanes<W> {
 
     /// The tenants whose work is slow.
     pub(super) fn slow_tenants(&self, now: Monotonic) -> Vec<Arc<str>> {
-        let shares = self.shares.iter();
-        let slow = shares
-            .filter(|(_, share)| matches!(share.latency, LatencyClass::Slow(until) if now < until));
-        slow.map(|(tenant, _)| Arc::clone(tenant)).collect()
+        self.shares
+            .iter()
+            .filter(|(_, share)| matches!(share.latency, LatencyClass::Slow(until) if now < until))
+            .map(|(tenant, _)| Arc::clone(tenant))
+            .collect()
     }
 
     /// Moves slow work to the slow lane while that has room.
     fn move_slow(&mut self) {
-        let holds = self.holds.iter();
-        let in_prompt = holds.filter(|(_, hold)| hold.is_slow && hold.lane == Lane::Prompt);
-        let slow: Vec<HoldId> = in_prompt.map(|(id, _)| *id).collect();
+        let slow: Vec<HoldId> = self
+            .holds
+            .iter()
+            .filter(|(_, hold)| hold.is_slow && hold.lane == Lane::Prompt)
+            .map(|(id, _)| *id)
+            .collect();
         for id in slow {
             let tenant = self.holds.get(&id).map(|hold| Arc::clone(&hold.tenant));
             if tenant.is_some_and(|tenant| self.has_room(&tenant, Lane::Slow))
@@ -212,9 +216,9 @@ impl<W> Lanes<W> {
 
     /// Returns the number of slots that a tenant holds, in one lane or in both.
     fn holds_of(&self, tenant: &Arc<str>, lane: Option<Lane>) -> usize {
-        let is_its =
-            |hold: &&Hold| hold.tenant == *tenant && lane.is_none_or(|lane| hold.lane == lane);
-        self.holds.values().filter(is_its).count()
+        let held = self.holds.values().filter(|hold| hold.tenant == *tenant);
+        held.filter(|hold| lane.is_none_or(|lane| hold.lane == lane))
+            .count()
     }
 
     fn share_of(&mut self, hold: HoldId) -> Option<&mut Share<W>> {

@@ -102,21 +102,26 @@ pub async fn serve_connections<S, I, F>(
 
 /// The connection that is closed for a new one of this peer, at a limit.
 fn closed_for(peer: IpAddr, open: &[Open], limits: ConnectionLimits) -> Option<usize> {
-    let count_of = |peer: IpAddr| open.iter().filter(|one| one.peer == peer).count();
     // The limit of the peer first: a peer that is at its own limit takes the place of nobody else.
-    let from = if count_of(peer) >= limits.of_peer {
+    let from = if count_of(open, peer) >= limits.of_peer {
         peer
     } else if open.len() >= limits.total {
         // A connection of the peer with the most, the one that is needed least.
-        let by_use = |one: &&Open| (Reverse(count_of(one.peer)), one.activity.rank());
-        open.iter().min_by_key(by_use)?.peer
+        open.iter()
+            .min_by_key(|it| (Reverse(count_of(open, it.peer)), it.activity.rank()))?
+            .peer
     } else {
         return None;
     };
-    let all = open.iter().enumerate();
-    let of_peer = all.filter(|(_, one)| one.peer == from);
-    let least_needed = of_peer.min_by_key(|(_, one)| one.activity.rank());
-    least_needed.map(|(position, _)| position)
+    open.iter()
+        .enumerate()
+        .filter(|(_, one)| one.peer == from)
+        .min_by_key(|(_, one)| one.activity.rank())
+        .map(|(position, _)| position)
+}
+
+fn count_of(open: &[Open], peer: IpAddr) -> usize {
+    open.iter().filter(|one| one.peer == peer).count()
 }
 
 // === impl PeerAddress ===

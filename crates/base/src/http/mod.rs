@@ -60,10 +60,11 @@ impl Metrics {
         let now = self.clock.now();
         // Held while the text is rendered, so that scrapes at the same time render it once.
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        // A wall clock may go back.
-        let is_fresh = |at: Timestamp| at <= now && now.duration_since(at) < RENDERED_FOR;
         match &*rendered {
-            Some((at, text)) if is_fresh(*at) => text.clone(),
+            // A wall clock may go back.
+            Some((at, text)) if *at <= now && now.duration_since(*at) < RENDERED_FOR => {
+                text.clone()
+            }
             _ => {
                 let text = Bytes::from(self.telemetry.encode());
                 *rendered = Some((now, text.clone()));

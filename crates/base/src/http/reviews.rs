@@ -156,8 +156,8 @@ impl<T: Clone> Reviews<T> {
         about: Digest,
         review: impl Future<Output = Result<T, ClusterError>>,
     ) -> Result<T, Unreviewed> {
-        let none = || LastResult(Mutex::default());
-        let cached = self.results.get_or_insert_with(about, none);
+        let results = &self.results;
+        let cached = results.get_or_insert_with(about, || LastResult(Mutex::default()));
         let mut last = cached.0.lock().await;
         if let Some((at, result)) = &*last
             && self.clock.monotonic().since(*at) < RESULT_LASTS
@@ -232,12 +232,9 @@ impl<T: Clone + Default + PartialEq> FairReviews<T> {
         about: Digest,
         review: impl Future<Output = Result<T, ClusterError>>,
     ) -> Result<T, Unreviewed> {
-        let new = || self.of_a_tenant();
-        let reviews = self.of_tenants.get_or_insert_with(Arc::clone(tenant), new);
-        let in_turn = async {
-            let slot = self.slots.acquire(tenant).await;
-            slot.run(review).await
-        };
+        let tenants = &self.of_tenants;
+        let reviews = tenants.get_or_insert_with(Arc::clone(tenant), || self.of_a_tenant());
+        let in_turn = async { self.slots.acquire(tenant).await.run(review).await };
         reviews.get(about, in_turn).await
     }
 

@@ -66,9 +66,10 @@ where
     S: Stream<Item = (IpAddr, I)> + Unpin,
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let serve_one =
-        |peer, stream, activity| serve_one(PeerAddress(peer), stream, activity, router.clone());
-    serve_connections(incoming, LIMITS, serve_one).await;
+    serve_connections(incoming, LIMITS, |peer, stream, activity| {
+        serve_one(PeerAddress(peer), stream, activity, router.clone())
+    })
+    .await;
 }
 
 /// The stream of a connection, which ends with an error when its client takes no sent data for [`UNREAD_TIMEOUT`].

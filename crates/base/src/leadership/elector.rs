@@ -162,10 +162,10 @@ impl Elector {
     /// it has seen expires, so that a takeover is not delayed by another period.
     pub(super) fn next_attempt(&self, began: Monotonic) -> Monotonic {
         let next = began + (self.timing.retry_period / 2).min(LONGEST_READ_PERIOD);
-        let expires = self.seen.as_ref().map(|seen| self.expiry(seen));
-        expires
-            .filter(|at| *at > began)
-            .map_or(next, |at| next.min(at))
+        match &self.seen {
+            Some(seen) if self.expiry(seen) > began => next.min(self.expiry(seen)),
+            _ => next,
+        }
     }
 
     /// Begins an attempt to take or to renew the lease.
@@ -232,9 +232,9 @@ impl Elector {
             // The token ends early: the other holder may write.
             self.token = None;
         }
-        let same = |seen: &Seen| seen.lease.version == lease.version;
-        if !self.seen.as_ref().is_some_and(same) {
-            self.seen = Some(Seen { lease, at });
+        match &self.seen {
+            Some(seen) if seen.lease.version == lease.version => {}
+            _ => self.seen = Some(Seen { lease, at }),
         }
     }
 

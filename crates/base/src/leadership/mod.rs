@@ -117,7 +117,7 @@ impl Leadership {
     }
 
     /// Sets the holder of the lease.
-    pub fn set_leader(&self, leader: Option<String>) {
+    pub(crate) fn set_leader(&self, leader: Option<String>) {
         *self.leader.write().unwrap_or_else(PoisonError::into_inner) = leader;
     }
 

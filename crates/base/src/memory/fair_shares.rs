@@ -70,20 +70,21 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
 
     /// Returns whether an item of `bytes` bytes that gave way would stay if it came back: it fits into the budget, or
     /// another namespace would hold more than this one. A margin of a twentieth keeps it from coming and going.
-    pub fn would_stay(&self, namespace: &N, bytes: usize, budget: usize) -> bool {
+    pub(crate) fn would_stay(&self, namespace: &N, bytes: usize, budget: usize) -> bool {
         let own = self.namespaces.get(namespace).map_or(0, |it| it.held) + bytes;
         let largest = self.by_size.last().map_or(0, |(held, _)| *held);
         self.held + bytes <= budget - budget / 20 || own < largest - largest / 20
     }
 
     /// Removes all items whose key is gone.
-    pub fn remove_all(&mut self, is_gone: impl Fn(&K) -> bool) {
-        let all = self.namespaces.iter();
-        let gone = all.flat_map(|(namespace, inside)| {
-            let gone = inside.items.iter().filter(|item| is_gone(&item.key));
-            gone.map(|item| (namespace.clone(), item.clone()))
-        });
-        for (namespace, item) in gone.collect::<Vec<_>>() {
+    pub(crate) fn remove_all(&mut self, is_gone: impl Fn(&K) -> bool) {
+        let mut gone = Vec::new();
+        for (namespace, inside) in &self.namespaces {
+            for item in inside.items.iter().filter(|item| is_gone(&item.key)) {
+                gone.push((namespace.clone(), item.clone()));
+            }
+        }
+        for (namespace, item) in gone {
             self.remove(&namespace, &item);
         }
     }
@@ -105,7 +106,7 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
 
 impl<K> Item<K> {
     /// The same item with another key.
-    pub fn map_key<L>(self, key: impl FnOnce(K) -> L) -> Item<L> {
+    pub(crate) fn map_key<L>(self, key: impl FnOnce(K) -> L) -> Item<L> {
         Item {
             created: self.created,
             key: key(self.key),

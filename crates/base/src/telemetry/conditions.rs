@@ -61,14 +61,16 @@ impl Telemetry {
         if self.hides_objects() {
             return;
         }
-        let labels = |(condition, reason): (&str, &str)| ConditionLabels {
-            kind: object.kind,
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-            r#type: condition.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let now: BTreeSet<_> = conditions.into_iter().map(labels).collect();
+        let mut now = BTreeSet::new();
+        for (condition, reason) in conditions {
+            now.insert(ConditionLabels {
+                kind: object.kind,
+                namespace: object.namespace.clone(),
+                name: object.name.clone(),
+                r#type: condition.to_owned(),
+                reason: reason.to_owned(),
+            });
+        }
         for labels in &now {
             self.conditions.unhealthy.get_or_create(labels).set(1);
         }

@@ -102,11 +102,10 @@ impl Progress {
 impl Telemetry {
     /// Publishes one turn of the loop over a kind of autoscaler, and by how much it is late.
     pub fn turned(&self, kind: &'static str, lag_seconds: f64) {
-        let gauge = self
-            .progress
+        self.progress
             .lag_seconds
-            .get_or_create(&KindLabels { kind });
-        gauge.set(lag_seconds);
+            .get_or_create(&KindLabels { kind })
+            .set(lag_seconds);
         // A counter that starts at zero: the first panic is an increase.
         drop(self.progress.panics.get_or_create(&KindLabels { kind }));
         let mut known = self.progress.known();
@@ -125,10 +124,8 @@ impl Telemetry {
 
     /// Counts a sync that panicked.
     pub fn panicked(&self, kind: &'static str) {
-        self.progress
-            .panics
-            .get_or_create(&KindLabels { kind })
-            .inc();
+        let labels = KindLabels { kind };
+        self.progress.panics.get_or_create(&labels).inc();
     }
 
     /// Publishes the servers of an API that hang; servers that answer have no series.
@@ -187,17 +184,17 @@ impl Telemetry {
             return Some("waiting for the first lists of the Kubernetes API".to_owned());
         }
         let known = self.progress.known();
-        let late = known.loops.iter().find_map(|(kind, progress)| {
+        for (kind, progress) in &known.loops {
             let lag = progress.lag_seconds;
-            (lag > MAX_LAG_SECONDS).then(|| format!("{kind} have been due for {lag:.0} s"))
-        });
-        late.or_else(|| {
-            let mut watches = known.watches.iter();
-            let (kind, age) = watches.find(|(_, age)| **age > MAX_WATCH_AGE_SECONDS)?;
-            Some(format!(
-                "the watch of {kind} has received nothing for {age:.0} s"
-            ))
-        })
+            if lag > MAX_LAG_SECONDS {
+                return Some(format!("{kind} have been due for {lag:.0} s"));
+            }
+        }
+        let mut watches = known.watches.iter();
+        let (kind, age) = watches.find(|(_, age)| **age > MAX_WATCH_AGE_SECONDS)?;
+        Some(format!(
+            "the watch of {kind} has received nothing for {age:.0} s"
+        ))
     }
 }
 

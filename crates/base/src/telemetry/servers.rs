@@ -81,11 +81,10 @@ impl Telemetry {
         self.set_open_circuits("prometheus", &names);
         for server in servers {
             let endpoint = server.name.clone();
-            let unusable = self
-                .servers
+            self.servers
                 .unusable
-                .get_or_create(&EndpointLabels { endpoint });
-            unusable.set(server.credential_problem.is_some().into());
+                .get_or_create(&EndpointLabels { endpoint })
+                .set(server.credential_problem.is_some().into());
         }
         self.publish_expiries(servers, now);
         let known = &self.servers.known;
@@ -104,11 +103,10 @@ impl Telemetry {
         self.servers.slow.clear();
         for namespace in namespaces {
             let namespace = namespace.as_ref().to_owned();
-            let series = self
-                .servers
+            self.servers
                 .slow
-                .get_or_create(&NamespaceLabels { namespace });
-            series.set(1);
+                .get_or_create(&NamespaceLabels { namespace })
+                .set(1);
         }
     }
 

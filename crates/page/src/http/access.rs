@@ -123,12 +123,14 @@ impl<R: AccessReviewer> PageAccess<R> {
     ) -> Result<(BTreeSet<String>, usize), ClusterError> {
         let all = namespaces.len();
         let asked = namespaces.into_iter().take(NAMESPACES_MAX);
-        let begun = stream::iter(asked).map(|namespace| async move {
-            let is_visible = self.may_list(user, &namespace).await?;
-            Ok::<_, ClusterError>((namespace, is_visible))
-        });
-        let running = begun.buffer_unordered(NAMESPACES_AT_A_TIME);
-        let mut reviews = pin!(running.take_until(sleep(NAMESPACES_DEADLINE)));
+        let reviews = stream::iter(asked)
+            .map(|namespace| async move {
+                let is_visible = self.may_list(user, &namespace).await?;
+                Ok::<_, ClusterError>((namespace, is_visible))
+            })
+            .buffer_unordered(NAMESPACES_AT_A_TIME)
+            .take_until(sleep(NAMESPACES_DEADLINE));
+        let mut reviews = pin!(reviews);
         let (mut visible, mut reviewed) = (BTreeSet::new(), 0);
         while let Some((namespace, is_visible)) = reviews.try_next().await? {
             reviewed += 1;

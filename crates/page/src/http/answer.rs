@@ -11,7 +11,7 @@ use std::{convert::Infallible, io::Write as _, sync::Arc};
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderMap, HeaderValue, header},
+    http::{HeaderMap, HeaderName, HeaderValue, header},
     response::{IntoResponse, Response},
 };
 use flate2::{Compression, write::GzEncoder};
@@ -56,13 +56,20 @@ pub struct Admitted {
 
 /// Returns whether a reader accepts gzip.
 pub fn takes_gzip(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::ACCEPT_ENCODING).iter();
-    let accepted = values.filter_map(|value| value.to_str().ok());
-    accepted.flat_map(|value| value.split(',')).any(|coding| {
+    elements(headers, &header::ACCEPT_ENCODING).any(|coding| {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
         let weight = weight.trim().strip_prefix("q=").unwrap_or("1");
         name.trim().eq_ignore_ascii_case("gzip") && weight.parse().is_ok_and(|it: f32| it > 0.0)
     })
+}
+
+/// The elements of a header whose value is a list.
+pub fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(str::trim))
 }
 
 // === impl Unsent ===
@@ -164,11 +171,9 @@ impl IntoResponse for Text {
         let media = [(header::CONTENT_TYPE, self.media)];
         let mut response = (media, self.bytes).into_response();
         let headers = response.headers_mut();
-        let varies = HeaderValue::from_static("accept-encoding");
-        headers.insert(header::VARY, varies);
+        headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
         if self.is_compressed {
-            let gzip = HeaderValue::from_static("gzip");
-            headers.insert(header::CONTENT_ENCODING, gzip);
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         response
     }

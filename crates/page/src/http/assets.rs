@@ -10,7 +10,7 @@ use axum::{
 };
 use ring::digest::{SHA256, digest};
 
-use super::answer::{Text, takes_gzip};
+use super::answer::{Text, elements, takes_gzip};
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
@@ -49,25 +49,27 @@ struct Served {
 
 /// Compressed when the first router is built, not when someone asks.
 static SERVED: LazyLock<Vec<(&str, Served)>> = LazyLock::new(|| {
-    let served = ASSETS.iter().map(|&(path, media, bytes)| {
-        let plain = Text::new(media, bytes);
-        let compressed = plain.clone().compressed();
-        let tag = tag(bytes);
-        let served = Served {
-            tag,
-            plain,
-            compressed,
-        };
-        (path, served)
-    });
-    served.collect()
+    ASSETS
+        .iter()
+        .map(|&(path, media, bytes)| {
+            let plain = Text::new(media, bytes);
+            let served = Served {
+                tag: tag(bytes),
+                compressed: plain.clone().compressed(),
+                plain,
+            };
+            (path, served)
+        })
+        .collect()
 });
 
 /// A route for each file. A browser asks each time whether it has changed, and gets it only then.
 pub fn routes() -> Router {
     SERVED.iter().fold(Router::new(), |router, (path, served)| {
-        let serve = move |headers: HeaderMap| async move { served.answer(&headers) };
-        router.route(path, get(serve))
+        router.route(
+            path,
+            get(async |headers: HeaderMap| served.answer(&headers)),
+        )
     })
 }
 
@@ -75,16 +77,11 @@ pub fn routes() -> Router {
 
 impl Served {
     fn answer(&self, headers: &HeaderMap) -> Response {
-        let known = headers.get_all(header::IF_NONE_MATCH).iter();
-        let is_known = known.filter_map(|known| known.to_str().ok()).any(|known| {
-            let mut tags = known.split(',').map(str::trim);
-            tags.any(|known| known.as_bytes() == self.tag.as_bytes())
-        });
         let caching = [
             (header::ETAG, self.tag.clone()),
             (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         ];
-        if is_known {
+        if elements(headers, &header::IF_NONE_MATCH).any(|known| self.tag == known) {
             return (StatusCode::NOT_MODIFIED, caching).into_response();
         }
         let text = if takes_gzip(headers) {

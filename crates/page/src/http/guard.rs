@@ -35,8 +35,8 @@ pub async fn guard(is_open: bool, request: Request, next: Next) -> Response {
         Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     };
+    let headers = response.headers_mut();
     for (name, value) in HEADERS {
-        let headers = response.headers_mut();
         headers
             .entry(name)
             .or_insert(HeaderValue::from_static(value));
@@ -84,15 +84,11 @@ fn is_this_machine(host: &Authority) -> bool {
 /// Browsers say so in `Sec-Fetch-Site`, which no script can set, or otherwise in `Origin`. A repeated header is of no
 /// browser.
 fn is_foreign(is_open: bool, host: Option<&Authority>, uri: &Uri, headers: &HeaderMap) -> bool {
-    let all = |name: HeaderName| -> Vec<&[u8]> {
-        let values = headers.get_all(name).iter();
-        values.map(HeaderValue::as_bytes).collect()
-    };
-    let fetch = |name: &'static str| all(HeaderName::from_static(name));
-    match fetch("sec-fetch-site")[..] {
+    match values(headers, "sec-fetch-site")[..] {
         [] => {}
         [site] => {
-            let is_link = uri.path() == "/" && fetch("sec-fetch-mode")[..] == [b"navigate"];
+            let is_link =
+                uri.path() == "/" && values(headers, "sec-fetch-mode")[..] == [b"navigate"];
             return !(is_link || [&b"same-origin"[..], b"none"].contains(&site));
         }
         _ => return true,
@@ -104,16 +100,19 @@ fn is_foreign(is_open: bool, host: Option<&Authority>, uri: &Uri, headers: &Head
     } else {
         &["http", "https"]
     };
-    let is_own = |origin: &[u8]| {
-        let origin = std::str::from_utf8(origin).unwrap_or_default();
-        let parts = origin.split_once("://");
-        parts.is_some_and(|(scheme, authority)| {
-            schemes.contains(&scheme) && Some(authority) == host.map(Authority::as_str)
-        })
-    };
-    match all(header::ORIGIN)[..] {
+    match values(headers, "origin")[..] {
         [] => false,
-        [origin] => !is_own(origin),
+        [origin] => match std::str::from_utf8(origin).map(|it| it.split_once("://")) {
+            Ok(Some((scheme, authority))) => {
+                !schemes.contains(&scheme) || Some(authority) != host.map(Authority::as_str)
+            }
+            _ => true,
+        },
         _ => true,
     }
+}
+
+fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a [u8]> {
+    let values = headers.get_all(name).iter();
+    values.map(HeaderValue::as_bytes).collect()
 }

@@ -50,34 +50,13 @@ pub fn paths(schemas: &mut SchemaGenerator, sent: &mut SchemaGenerator) -> Map<S
 }
 
 fn operations() -> Vec<Operation> {
-    let get = |path, about, media| Operation {
-        path,
-        method: "get",
-        about,
-        query: NoQuery::json_schema,
-        status: "200",
-        answer: Some((media, None)),
-    };
-    let json = |schema: AnswerSchema| Some(("application/json", Some(schema)));
-    let drawing = |path, about| Operation {
-        query: WidthQuery::json_schema,
-        ..get(path, about, "image/svg+xml")
-    };
     vec![
         Operation {
             method: "post",
             status: "201",
-            answer: json(SchemaGenerator::subschema_for::<ExperimentId>),
-            ..get("", "Begins a back-test beside a plain HPA.", "")
+            ..json::<ExperimentId>("", "Begins a back-test beside a plain HPA.")
         },
-        Operation {
-            answer: json(SchemaGenerator::subschema_for::<Value>),
-            ..get(
-                "/{id}",
-                "Its report, as of `foretide backtest -o json`.",
-                "",
-            )
-        },
+        json::<Value>("/{id}", "Its report, as of `foretide backtest -o json`."),
         Operation {
             method: "delete",
             status: "204",
@@ -108,14 +87,42 @@ fn operations() -> Vec<Operation> {
     ]
 }
 
+fn get(path: &'static str, about: &'static str, media: &'static str) -> Operation {
+    Operation {
+        path,
+        method: "get",
+        about,
+        query: NoQuery::json_schema,
+        status: "200",
+        answer: Some((media, None)),
+    }
+}
+
+fn json<T: JsonSchema>(path: &'static str, about: &'static str) -> Operation {
+    let schema: AnswerSchema = SchemaGenerator::subschema_for::<T>;
+    Operation {
+        answer: Some(("application/json", Some(schema))),
+        ..get(path, about, "")
+    }
+}
+
+fn drawing(path: &'static str, about: &'static str) -> Operation {
+    Operation {
+        query: WidthQuery::json_schema,
+        ..get(path, about, "image/svg+xml")
+    }
+}
+
 // === impl Operation ===
 
 impl Operation {
     fn described(&self, path: &str, schemas: &mut SchemaGenerator) -> Value {
-        let text = || schemars::json_schema!({ "type": "string" });
         let mut answer = json!({ "description": "OK" });
         if let Some((media, schema)) = self.answer {
-            let schema = schema.map_or_else(text, |schema| schema(schemas));
+            let schema = match schema {
+                Some(schema) => schema(schemas),
+                None => schemars::json_schema!({ "type": "string" }),
+            };
             answer["content"] = json!({ media: { "schema": schema } });
         }
         json!({

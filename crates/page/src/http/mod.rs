@@ -127,27 +127,25 @@ impl PageSite {
         let is_open = self.admission.is_none();
         let lab = self.lab.clone();
         let site = Arc::new(self);
-        let table = openapi::table().into_iter();
-        let api = table.fold(Router::new(), |api, route| {
-            api.route(route.path, route.handler)
-        });
-        let api = api.route_layer(from_fn_with_state(Arc::clone(&site), admit));
+        let mut api = Router::new();
+        for route in openapi::table() {
+            api = api.route(route.path, route.handler);
+        }
+        api = api.route_layer(from_fn_with_state(Arc::clone(&site), admit));
         complete(api.with_state(site), lab, is_open)
     }
 }
 
 /// A page whose API these routes answer: with its assets, its refusals and its headers.
 fn complete(api: Router, lab: Option<Router>, is_open: bool) -> Router {
-    let not_allowed = || async {
-        Refusal::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "the page is read-only: expected GET",
-        )
-    };
+    let not_allowed = Refusal::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "the page is read-only: expected GET",
+    );
     api.merge(assets::routes())
         .merge(lab.unwrap_or_default())
         .fallback(|| async { Refusal::not_found("there is nothing at this path") })
-        .method_not_allowed_fallback(not_allowed)
+        .method_not_allowed_fallback(|| async { not_allowed })
         .layer(from_fn(move |request, next| {
             guard::guard(is_open, request, next)
         }))
@@ -170,11 +168,10 @@ async fn admit(
         None => Reader::of_all(),
         Some(admission) => {
             let page = Arc::clone(&site.page);
-            let namespaces = move || page.namespaces();
             let mut parts = names.iter().flatten();
-            let in_path = parts.find(|(part, _)| *part == "namespace");
-            let asked = in_path.map(|(_, namespace)| namespace);
+            let asked = parts.find_map(|(part, value)| (part == "namespace").then_some(value));
             let peer = PeerAddress::of(request.extensions());
+            let namespaces = move || page.log.namespaces();
             admission
                 .admit(peer, request.headers(), asked, &namespaces)
                 .await?
@@ -182,9 +179,11 @@ async fn admit(
     };
     request.extensions_mut().insert(reader);
     let mut response = next.run(request).await;
-    let headers = response.headers_mut();
     // Not cached, because the answer depends on the reader.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let no_store = HeaderValue::from_static("no-store");
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, no_store);
     Ok(response)
 }
 
@@ -272,8 +271,9 @@ impl IntoResponse for Refusal {
             _ => None,
         };
         if let Some((name, value)) = more {
-            let value = HeaderValue::from_static(value);
-            response.headers_mut().insert(name, value);
+            response
+                .headers_mut()
+                .insert(name, HeaderValue::from_static(value));
         }
         response
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     ErrorBody, lab,
-    routes::{Answer, NoQuery, Route, parameters, views},
+    routes::{Answer, NoQuery, Route, parameters, routes},
 };
 
 /// Description of the API with the conventions of its answers.
@@ -14,7 +14,7 @@ const ABOUT: &str = "What Foretide sees, expects and decided, for its page. Read
 
 /// All routes of the API.
 pub fn table() -> Vec<Route> {
-    let mut routes = views();
+    let mut routes = routes();
     routes.push(Route::json::<NoQuery, Value>(
         "/api/v1/openapi.json",
         "This description.",

@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use futures::future::BoxFuture;
+use futures::{TryFutureExt as _, future::BoxFuture};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -53,8 +53,10 @@ pub fn proxy(
     lab: Router,
 ) -> Router {
     let fetch: Arc<Fetch> = Arc::new(fetch);
-    let table = openapi::table().into_iter();
-    let api = table.fold(Router::new(), |api, route| api.route(route.path, get(pass)));
+    let mut api = Router::new();
+    for route in openapi::table() {
+        api = api.route(route.path, get(pass));
+    }
     complete(api.with_state(fetch), Some(lab), true)
 }
 
@@ -67,9 +69,7 @@ async fn pass(State(fetch): State<Arc<Fetch>>, request: Request) -> Result<Respo
         path: path.map_or(OVERVIEW, |path| path.as_str()).to_owned(),
         accept_encoding: encoding.filter(|_| !is_overview).cloned(),
     };
-    let fetched = timeout(DEADLINE, fetch(remote)).await.map_err(|_| late())?;
-    let answer = fetched.map_err(|sentence| Refusal::new(StatusCode::BAD_GATEWAY, sentence))?;
-    let (parts, body) = answer.into_parts();
+    let (parts, body) = in_time(fetch(remote)).await?.into_parts();
     let headers = passed(&parts);
     if headers
         .get(header::CONTENT_TYPE)
@@ -77,23 +77,21 @@ async fn pass(State(fetch): State<Arc<Fetch>>, request: Request) -> Result<Respo
     {
         return Ok((parts.status, headers, body).into_response());
     }
-    let read = timeout(DEADLINE, to_bytes(body, ANSWER_MAX))
-        .await
-        .map_err(|_| late())?;
-    let bytes = read.map_err(|error| {
-        let sentence = format!("the answer of the controller could not be read: {error}");
-        Refusal::new(StatusCode::BAD_GATEWAY, sentence)
-    })?;
+    let read = to_bytes(body, ANSWER_MAX)
+        .map_err(|error| format!("the answer of the controller could not be read: {error}"));
+    let bytes = in_time(read).await?;
     let shown = if is_overview { with_lab(bytes) } else { bytes };
     Ok((parts.status, headers, shown).into_response())
 }
 
 fn passed(parts: &Parts) -> HeaderMap {
-    let passed = PASSED.into_iter().filter_map(|name| {
-        let value = parts.headers.get(&name)?.clone();
-        Some((name, value))
-    });
-    passed.collect()
+    let mut passed = HeaderMap::new();
+    for name in PASSED {
+        if let Some(value) = parts.headers.get(&name) {
+            passed.insert(name, value.clone());
+        }
+    }
+    passed
 }
 
 /// The overview of the controller with the Lab of this machine.
@@ -107,8 +105,16 @@ fn with_lab(overview: Bytes) -> Bytes {
     }
 }
 
-fn late() -> Refusal {
-    let seconds = DEADLINE.as_secs();
-    let sentence = format!("the controller did not answer within {seconds} s");
-    Refusal::new(StatusCode::GATEWAY_TIMEOUT, sentence)
+/// The answer of the controller; an error is a sentence.
+async fn in_time<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, Refusal> {
+    match timeout(DEADLINE, answer).await {
+        Ok(answer) => answer.map_err(|error| Refusal::new(StatusCode::BAD_GATEWAY, error)),
+        Err(_) => Err(Refusal::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            format!(
+                "the controller did not answer within {} s",
+                DEADLINE.as_secs()
+            ),
+        )),
+    }
 }

@@ -34,7 +34,6 @@ const JSON: &str = "application/json";
 const SVG: &str = "image/svg+xml";
 const CSV: &str = "text/csv; charset=utf-8";
 const YAML: &str = "application/yaml";
-const EVENTS: &str = "text/event-stream";
 
 /// A path of the API.
 pub struct Route {
@@ -68,25 +67,32 @@ pub struct Ask<Q> {
 #[serde(deny_unknown_fields)]
 pub struct NoQuery {}
 
-/// All routes of views.
-pub fn views() -> Vec<Route> {
-    [all(), of_an_autoscaler(), others()]
-        .into_iter()
-        .flatten()
-        .collect()
+/// The routes of the API, but for that of its description.
+pub fn routes() -> Vec<Route> {
+    let mut routes = routes_of_all();
+    routes.extend(routes_of_one());
+    routes.push(Route {
+        path: "/api/v1/stream",
+        about: "Server-sent events `changed`, with the new version, when something that the reader sees has changed; \
+                    at most one every two seconds.",
+        query: StreamQuery::json_schema,
+        answer: Answer::Text("text/event-stream"),
+        handler: get(stream),
+    });
+    routes
 }
 
-fn all() -> Vec<Route> {
+/// The views of all autoscalers and of the process.
+fn routes_of_all() -> Vec<Route> {
     vec![
         Route::json::<NoQuery, Overview>(
             "/api/v1/overview",
             "What this process is, and how fresh its data are.",
             |site, ask| {
-                let overview = site.page.overview(ask.visible(), ask.reader.name.clone())?;
                 Ok(Overview {
                     lab: site.lab.is_some(),
                     unreviewed_namespaces: Some(ask.reader.unreviewed).filter(|it| *it > 0),
-                    ..overview
+                    ..site.page.overview(ask.visible(), ask.reader.name.clone())
                 })
             },
         ),
@@ -98,7 +104,7 @@ fn all() -> Vec<Route> {
         Route::json::<NoQuery, Worth>(
             "/api/v1/worth",
             "What Foretide was worth beside a plain HPA, in all.",
-            |site, ask| site.page.worth_of_all(ask.visible()),
+            |site, ask| Ok(site.page.worth_of_all(ask.visible())),
         ),
         Route::json::<CalendarQuery, CalendarView>(
             "/api/v1/calendar",
@@ -108,7 +114,7 @@ fn all() -> Vec<Route> {
         Route::json::<NoQuery, ClustersView>(
             "/api/v1/clusters",
             "The members of all fleets.",
-            |site, ask| site.page.clusters(ask.visible()),
+            |site, ask| Ok(site.page.clusters(ask.visible())),
         ),
         Route::text::<WidthQuery>(
             "/api/v1/clusters.svg",
@@ -119,12 +125,13 @@ fn all() -> Vec<Route> {
         Route::json::<NoQuery, HealthView>(
             "/api/v1/health",
             "What Foretide reads, and whether it is current.",
-            |site, ask| site.page.health(ask.visible()),
+            |site, ask| Ok(site.page.health(ask.visible())),
         ),
     ]
 }
 
-fn of_an_autoscaler() -> Vec<Route> {
+/// The views of one autoscaler.
+fn routes_of_one() -> Vec<Route> {
     vec![
         Route::json::<NoQuery, AutoscalerView>(
             "/api/v1/autoscalers/{resource}/{namespace}/{name}",
@@ -162,22 +169,13 @@ fn of_an_autoscaler() -> Vec<Route> {
     ]
 }
 
-/// The routes that are no views.
-fn others() -> Vec<Route> {
-    vec![Route {
-        path: "/api/v1/stream",
-        about: "Server-sent events `changed`, with the new version, when something that the reader sees has changed; \
-                    at most one every two seconds.",
-        query: StreamQuery::json_schema,
-        answer: Answer::Text(EVENTS),
-        handler: get(stream),
-    }]
-}
-
 /// The parameters of a path, and those of its query.
 pub fn parameters(path: &str, query: &Schema) -> Vec<Value> {
-    let of_path = path.split(['{', '}']).skip(1).step_by(2);
-    let mut parameters: Vec<Value> = of_path.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })).collect();
+    let mut parameters = Vec::new();
+    for name in path.split(['{', '}']).skip(1).step_by(2) {
+        let text = json!({ "type": "string" });
+        parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": text }));
+    }
     let of_query = query.get("properties").and_then(Value::as_object);
     for (name, schema) in of_query.into_iter().flatten() {
         parameters.push(json!({ "name": name, "in": "query", "schema": schema }));

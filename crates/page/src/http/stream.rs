@@ -105,13 +105,9 @@ fn watched(query: StreamQuery) -> Result<Option<ObjectKey>, Refusal> {
 impl Watched {
     /// The version at once, so that no change between a view and its stream is missed, and then each newer one.
     fn events(self, mut permit: Permit<Arc<str>>) -> impl Stream<Item = Result<Event, Infallible>> {
-        let versions = stream::unfold(self, |mut watched| async {
-            let version = watched.next().await?;
-            Some((version, watched))
-        });
-        let events = versions.map(|version| {
-            let data = format!("{{\"version\":{version}}}");
-            Ok(Event::default().event("changed").data(data))
+        let events = stream::unfold(self, |mut watched| async {
+            let data = format!("{{\"version\":{}}}", watched.next().await?);
+            Some((Ok(Event::default().event("changed").data(data)), watched))
         });
         let ended = async move {
             tokio::select! {

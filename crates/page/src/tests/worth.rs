@@ -68,7 +68,7 @@ fn preview_is_not_compared() {
         worth.verdict.starts_with("with scaleStrategy Preview"),
         "{worth:?}"
     );
-    let all = page.worth_of_all(&Visible::All).unwrap();
+    let all = page.worth_of_all(&Visible::All);
     assert_eq!(
         (all.autoscalers, all.left_out, all.actual.minutes),
         (0, 1, 0)
@@ -104,7 +104,7 @@ fn a_plain_hpa_is_enough_after_a_day_at_the_earliest() {
             expected,
             "{minutes} {verdict}"
         );
-        let all = page.worth_of_all(&Visible::All).unwrap().verdict;
+        let all = page.worth_of_all(&Visible::All).verdict;
         assert_eq!(
             all.contains("is enough for 1 of 1"),
             expected,

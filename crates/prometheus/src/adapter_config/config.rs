@@ -41,8 +41,9 @@ impl AdapterConfig {
         let resources = root.mapping("resourceRules")?;
         // `resourceRules` has fields for these two only.
         for resource in ["cpu", "memory"] {
-            let read = |fields: &Fields<'_>| ResourceRule::read(resource, fields);
-            let rules = config.usable(vec![resources.mapping(resource)], read);
+            let rules = config.usable(vec![resources.mapping(resource)], |fields| {
+                ResourceRule::read(resource, fields)
+            });
             config.resources.extend(rules.into_iter().flatten());
         }
         Ok(config)
@@ -78,7 +79,7 @@ impl AdapterConfig {
     /// adapter's own order of precedence, the last rule first.
     ///
     /// # Errors
-    /// [`RuleError`], when a rule serves the metric but gives no query.
+    /// `RuleError`, when a rule serves the metric but gives no query.
     #[must_use]
     pub fn query(&self, request: &QueryRequest<'_>) -> Option<Result<Query, RuleError>> {
         match request.metric {
@@ -99,8 +100,7 @@ impl AdapterConfig {
         resource: &str,
         container: Option<&str>,
     ) -> Option<Result<Query, RuleError>> {
-        let mut rules = self.resources.iter();
-        let rule = rules.find(|rule| rule.resource == resource)?;
+        let rule = self.resources.iter().find(|it| it.resource == resource)?;
         Some(rule.query(request, container))
     }
 
@@ -132,11 +132,8 @@ fn series_query(
 ) -> Option<Result<Query, RuleError>> {
     let mut sources = Vec::new();
     let mut unknown = None;
-    for rule in rules
-        .iter()
-        .rev()
-        .filter(|rule| rule.serves(&request.metric))
-    {
+    let rules = rules.iter().rev();
+    for rule in rules.filter(|rule| rule.serves(&request.metric)) {
         match rule.series_of(metric) {
             SeriesNames::Known(names) => sources.extend(names.into_iter().map(|name| (rule, name))),
             SeriesNames::Unknown => unknown = unknown.or(Some(rule)),

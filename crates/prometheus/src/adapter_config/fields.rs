@@ -92,12 +92,12 @@ impl<'a> Fields<'a> {
     /// The mappings of a mapping, by their names.
     pub fn mappings(&self, name: &str) -> Result<Vec<(&'a str, Self)>, FieldError> {
         let parent = self.mapping(name)?;
-        let members = parent.members.into_iter().flatten();
-        let fields = members.map(|(name, value)| {
+        let mut mappings = Vec::new();
+        for (name, value) in parent.members.into_iter().flatten() {
             let fields = Self::new(parent.path_of(name), Some(value))?;
-            Ok((name.as_str(), fields))
-        });
-        fields.collect()
+            mappings.push((name.as_str(), fields));
+        }
+        Ok(mappings)
     }
 
     /// The items of a list, each as a mapping or the reason why it is not one; empty when the list is absent.
@@ -106,8 +106,10 @@ impl<'a> Fields<'a> {
         match self.get(name) {
             None => Ok(Vec::new()),
             Some(Value::Array(items)) => {
-                let item = |(index, item)| Self::new(format!("{path}[{index}]"), Some(item));
-                Ok(items.iter().enumerate().map(item).collect())
+                let items = items.iter().enumerate();
+                Ok(items
+                    .map(|(index, item)| Self::new(format!("{path}[{index}]"), Some(item)))
+                    .collect())
             }
             Some(other) => Err(expected(&path, "a list", other)),
         }

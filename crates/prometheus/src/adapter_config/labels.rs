@@ -57,17 +57,17 @@ impl ResourceLabels {
             kind.strip_suffix('y')
                 .map_or_else(String::new, |stem| format!("{stem}ies")),
         ];
-        let of_group = |group: &str| {
-            let mut spellings = names.iter();
-            spellings.find_map(|name| self.overrides.get(&(name.clone(), group.to_owned())))
-        };
-        match of_group(group).or_else(|| of_group("")) {
-            Some(label) => Some(label.clone()),
-            None if self.template.is_empty() => None,
-            None => {
-                LabelName::new(&fill(&self.template, &group.replace(['.', '-'], "_"), kind)).ok()
+        for group in [group, ""] {
+            for name in &names {
+                if let Some(label) = self.overrides.get(&(name.clone(), group.to_owned())) {
+                    return Some(label.clone());
+                }
             }
         }
+        if self.template.is_empty() {
+            return None;
+        }
+        LabelName::new(&fill(&self.template, &group.replace(['.', '-'], "_"), kind)).ok()
     }
 }
 

@@ -109,18 +109,14 @@ impl Naming {
         names.retain(|name| self.metric_of(name).as_deref() == Some(metric));
         names.sort();
         names.dedup();
-        let valid = |name: String| MetricName::new(&name).ok();
-        SeriesNames::Known(names.into_iter().filter_map(valid).collect())
+        let valid = names.iter().filter_map(|name| MetricName::new(name).ok());
+        SeriesNames::Known(valid.collect())
     }
 
     /// The metric that the adapter derives from a series, if the rule selects it.
     fn metric_of(&self, name: &str) -> Option<String> {
-        let selected = self
-            .name_matchers
-            .iter()
-            .all(|matcher| matcher.is_match(name));
-        let kept = |filter: &SeriesFilter| filter.pattern.is_match(name) == filter.wanted;
-        if !selected || !self.filters.iter().all(kept) {
+        let selected = self.name_matchers.iter().all(|it| it.is_match(name));
+        if !selected || !self.filters.iter().all(|it| it.keeps(name)) {
             return None;
         }
         let captures = self.matches.regex.captures(name)?;
@@ -164,6 +160,16 @@ impl Naming {
         search.found
     }
 }
+
+// === impl SeriesFilter ===
+
+impl SeriesFilter {
+    fn keeps(&self, name: &str) -> bool {
+        self.pattern.is_match(name) == self.wanted
+    }
+}
+
+// === impl Pattern ===
 
 impl Pattern {
     fn read(pattern: &str) -> Result<Self, String> {
@@ -241,11 +247,11 @@ fn parse_template(template: &str, matches: &Regex) -> Vec<NamePart> {
     let mut rest = template;
     while let Some((text, after)) = rest.split_once('$') {
         parts.push(NamePart::Text(text.to_owned()));
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let braced = after.strip_prefix('{').and_then(|it| it.split_once('}'));
         let (name, tail) = match braced {
             Some(braced) => braced,
-            None => after.split_at(after.find(|c| !is_name(c)).unwrap_or(after.len())),
+            None => after.split_at(end.unwrap_or(after.len())),
         };
         rest = tail;
         if name.is_empty() {

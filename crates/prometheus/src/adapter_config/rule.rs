@@ -246,18 +246,20 @@ impl ResourceRule {
         Ok((Some(rule), error))
     }
 
+    fn unusable(&self, field: &str, why: &str) -> FieldError {
+        FieldError::new(format!("{}.{field}", self.path), why)
+    }
+
     /// The usage of all containers, or of one.
     pub fn query(
         &self,
         request: &QueryRequest<'_>,
         container: Option<&str>,
     ) -> Result<Query, RuleError> {
-        let missing =
-            |field: &str, why: &str| FieldError::new(format!("{}.{field}", self.path), why);
         let pod = self
             .labels
             .label_of("", "pod")
-            .ok_or_else(|| missing("resources", "names no label for pods"))?;
+            .ok_or_else(|| self.unusable("resources", "names no label for pods"))?;
         let namespace = namespace_label(&self.labels);
         let mut matchers = vec![
             Matcher::equal(&namespace, request.workload.namespace)?,
@@ -265,7 +267,7 @@ impl ResourceRule {
         ];
         if let Some(container) = container {
             let label = self.container.as_ref();
-            let label = label.ok_or_else(|| missing("containerLabel", "is missing"))?;
+            let label = label.ok_or_else(|| self.unusable("containerLabel", "is missing"))?;
             matchers.push(Matcher::equal(label.as_str(), container)?);
         }
         let group_by: Vec<LabelName> = [Some(pod), self.container.clone()]

@@ -103,8 +103,9 @@ impl QueryTemplate {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("<<") {
-            let unknown = || TemplateError::Placeholder(excerpt(after));
-            let (action, tail) = after.split_once(">>").ok_or_else(unknown)?;
+            let Some((action, tail)) = after.split_once(">>") else {
+                return Err(TemplateError::Placeholder(excerpt(after)));
+            };
             parts.push(TemplatePart::Text(before.to_owned()));
             parts.push(placeholder(action)?);
             rest = tail;
@@ -118,9 +119,8 @@ impl QueryTemplate {
     /// A query of the form `sum(...) by (...)` is summed over all labels instead. Any other is put into `sum(...)`: the
     /// adapter's value of each pod or series, added up as the HPA does.
     pub fn total_query(&self, args: TemplateArgs<'_>) -> Result<String, TemplateError> {
-        let is_matcher =
-            |part: &TemplatePart| matches!(part, TemplatePart::Matchers | TemplatePart::Value(_));
-        if !args.matchers.is_empty() && !self.parts.iter().any(is_matcher) {
+        let parts = &self.parts;
+        if !args.matchers.is_empty() && !parts.iter().any(TemplatePart::takes_matchers) {
             return Err(TemplateError::Unbound);
         }
         let mut tree = scope::parse(&self.text(args)?)?;
@@ -130,7 +130,7 @@ impl QueryTemplate {
             filled: 0,
         };
         scope::each_expression(&mut tree, 0, &mut |node, _| substitution.node(node))?;
-        let wanted = self.parts.iter().filter(|part| is_matcher(part)).count();
+        let wanted = parts.iter().filter(|it| it.takes_matchers()).count();
         if substitution.filled != wanted {
             return Err(TemplateError::Misplaced);
         }
@@ -166,8 +166,16 @@ impl QueryTemplate {
     }
 }
 
+// === impl TemplatePart ===
+
+impl TemplatePart {
+    fn takes_matchers(&self) -> bool {
+        matches!(self, Self::Matchers | Self::Value(_))
+    }
+}
+
 fn placeholder(action: &str) -> Result<TemplatePart, TemplateError> {
-    let part = match action.split_whitespace().collect::<Vec<_>>()[..] {
+    match action.split_whitespace().collect::<Vec<_>>()[..] {
         [".Series"] => Some(TemplatePart::Series),
         [".LabelMatchers"] => Some(TemplatePart::Matchers),
         [".GroupBy"] => Some(TemplatePart::GroupBy),
@@ -177,8 +185,8 @@ fn placeholder(action: &str) -> Result<TemplatePart, TemplateError> {
             .filter(|label| LabelName::new(label).is_ok())
             .map(|label| TemplatePart::Value(label.to_owned())),
         _ => None,
-    };
-    part.ok_or_else(|| TemplateError::Placeholder(format!("<<{}>>", excerpt(action))))
+    }
+    .ok_or_else(|| TemplateError::Placeholder(format!("<<{}>>", excerpt(action))))
 }
 
 fn unquoted(word: &str) -> Option<String> {

@@ -34,14 +34,13 @@ pub enum MatchersError {
 /// # Errors
 /// [`MatchersError`], which names what is accepted.
 pub fn matchers(text: &str) -> Result<Vec<Matcher>, MatchersError> {
-    let form = || MatchersError::Form(excerpt(text));
     // Braces would end the selector that the text is read in.
     let Expr::VectorSelector(selector) = parse(&format!("x{{{text}}}"))? else {
-        return Err(form());
+        return Err(MatchersError::Form(excerpt(text)));
     };
     let is_plain = selector.offset.is_none() && selector.at.is_none();
     if !is_plain || !selector.matchers.or_matchers.is_empty() || text.trim().is_empty() {
-        return Err(form());
+        return Err(MatchersError::Form(excerpt(text)));
     }
     selector.matchers.matchers.iter().map(built).collect()
 }

@@ -33,12 +33,13 @@ pub fn check_patterns(text: &str) -> Result<(), AdmitError> {
         let Ok(pattern) = unquote_string(literal) else {
             continue;
         };
-        let too_large = || AdmitError::PatternTooLarge(excerpt(&pattern));
-        if pattern.len() > PATTERN_LENGTH_MAX {
-            return Err(too_large());
+        if pattern.len() <= PATTERN_LENGTH_MAX
+            && let Some(size) = compiled_size(&pattern, left)
+        {
+            left = left.saturating_sub(size);
+        } else {
+            return Err(AdmitError::PatternTooLarge(excerpt(&pattern)));
         }
-        let size = compiled_size(&pattern, left).ok_or_else(too_large)?;
-        left = left.saturating_sub(size);
     }
     Ok(())
 }
@@ -92,8 +93,8 @@ fn compiled_size(pattern: &str, left: usize) -> Option<usize> {
 }
 
 fn compile(pattern: &str, limit: usize) -> Result<(), Error> {
-    let compiled = RegexBuilder::new(pattern).size_limit(limit).build();
-    compiled.map(|_| ())
+    RegexBuilder::new(pattern).size_limit(limit).build()?;
+    Ok(())
 }
 
 /// The pattern with every `{` escaped that begins no repetition, exactly as `Matcher::try_parse_re` of promql-parser

@@ -71,7 +71,7 @@ fn the_demo_is_mostly_fine_and_shows_each_problem() {
         assert_eq!(history.times.len(), 1441, "{row:?}");
         assert!(!history.sentences.is_empty(), "{row:?}");
     }
-    let clusters = page.clusters(&Visible::All).unwrap().clusters;
+    let clusters = page.clusters(&Visible::All).clusters;
     let lost: Vec<_> = clusters
         .iter()
         .filter(|it| it.ready == Some(false))
@@ -151,11 +151,11 @@ fn foretide_is_worth_it_but_where_it_neither_forecasts_nor_has_windows() {
         web.verdict
     );
     assert!(!web.verdict.contains("enough"), "{}", web.verdict);
-    let all = page.worth_of_all(&Visible::All).unwrap();
+    let all = page.worth_of_all(&Visible::All);
     assert_eq!((all.autoscalers, all.left_out), (2, 10));
     while page.refresh_worth() {}
     // Foretide scales neither the workload in Preview nor the one that another autoscaler scales.
-    let all = page.worth_of_all(&Visible::All).unwrap();
+    let all = page.worth_of_all(&Visible::All);
     assert_eq!((all.autoscalers, all.left_out), (10, 2));
     assert!(
         all.actual.short_minutes * 5 < all.plain.short_minutes
@@ -205,15 +205,15 @@ fn a_workload_of_the_page_is_back_tested_as_it_is() {
 #[test]
 fn the_clock_of_the_demo_stands_at_the_beginning_until_the_replay_goes_on() {
     let (page, _run) = start(&context(), 60.0).unwrap();
-    let view = page.overview(&Visible::All, None).unwrap();
+    let view = page.overview(&Visible::All, None);
     let begin = "2026-03-06T08:50:00Z".to_owned();
     assert_eq!((view.now, view.speed), (begin, 0.0));
-    let health = page.health(&Visible::All).unwrap();
+    let health = page.health(&Visible::All);
     assert_eq!(
         health.unready.as_deref(),
         Some("replaying the last four days")
     );
-    let view = AT_PRESENT.overview(&Visible::All, None).unwrap();
+    let view = AT_PRESENT.overview(&Visible::All, None);
     assert_eq!((&*view.source, view.speed), ("demo", 60.0));
-    assert_eq!(AT_PRESENT.health(&Visible::All).unwrap().unready, None);
+    assert_eq!(AT_PRESENT.health(&Visible::All).unready, None);
 }
