@@ -76,25 +76,24 @@ impl Refresher {
     }
 }
 
+// === impl RefreshError ===
+
+impl RefreshError {
+    /// The error of a forecaster that panicked.
+    pub fn panicked() -> Self {
+        let message = "the forecaster panicked; the series was reset";
+        Self::Refused(Refused::new(Reason::NumericalFailure, message))
+    }
+}
+
 // === impl RefreshResult ===
 
 impl RefreshResult {
-    /// The result of a refresh whose history could not be read.
-    pub fn unread(refresher: Box<Refresher>, error: HistoryError) -> Self {
+    /// The result of a refresh that has no forecast.
+    pub fn failed(refresher: Option<Box<Refresher>>, error: RefreshError) -> Self {
         Self {
-            refresher: Some(refresher),
-            outcome: Err(RefreshError::Unread(error)),
-            rejected: Vec::new(),
-        }
-    }
-
-    /// The result of a refresh whose forecaster panicked.
-    pub fn panicked() -> Self {
-        let message = "the forecaster panicked; the series was reset";
-        let refused = Refused::new(Reason::NumericalFailure, message);
-        Self {
-            refresher: None,
-            outcome: Err(RefreshError::Refused(refused)),
+            refresher,
+            outcome: Err(error),
             rejected: Vec::new(),
         }
     }

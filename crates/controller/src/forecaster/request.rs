@@ -58,12 +58,11 @@ pub fn refused_queries<Q: DemandQueries>(
     autoscaler: Autoscaler,
     local: &Zone,
 ) -> Vec<(String, Refused)> {
-    let Some(source) = ForecastSource::of(autoscaler, local) else {
+    let Some(source) =
+        ForecastSource::of(autoscaler, local).filter(|source| source.workload.prediction.is_some())
+    else {
         return Vec::new();
     };
-    if source.workload.prediction.is_none() {
-        return Vec::new();
-    }
     (source.workload.metrics.iter())
         .filter_map(|metric| {
             let series = source.of_all_pods(metric, None);

@@ -226,11 +226,8 @@ impl ForecastSource {
     /// The name of a series in its `TimeSeriesPrediction`: the metric, after the name of the member if it is a member's
     /// own.
     pub fn identifier(&self, key: &SeriesKey) -> String {
-        match key
-            .uid
-            .strip_prefix(self.uid())
-            .and_then(|rest| rest.strip_prefix('/'))
-        {
+        let member = (key.uid.strip_prefix(self.uid())).and_then(|rest| rest.strip_prefix('/'));
+        match member {
             Some(member) => format!("{member}/{}", key.metric),
             None => key.metric.clone(),
         }

@@ -77,7 +77,7 @@ impl<H, Q> Workers<H, Q> {
 }
 
 impl<H: HistoryReader, Q> Workers<H, Q> {
-    /// Refreshes one series as soon as a slot is free. That of its queries is held until its forecast is computed.
+    /// Refreshes one series as soon as a slot is free. The slot of its queries is held until its forecast is computed.
     pub async fn refresh(
         &self,
         key: &SeriesKey,
@@ -127,8 +127,8 @@ impl<H: HistoryReader, Q> Workers<H, Q> {
                     }
                 })
                 .await
-                .unwrap_or_else(RefreshResult::panicked),
-            Err(error) => RefreshResult::unread(refresher, error),
+                .unwrap_or_else(|| RefreshResult::failed(None, RefreshError::panicked())),
+            Err(error) => RefreshResult::failed(Some(refresher), RefreshError::Unread(error)),
         };
         // A forecaster that learns has most samples in its own form.
         if let Some(Refresher { plan, fit }) = result.refresher.as_deref()
