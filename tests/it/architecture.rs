@@ -68,6 +68,7 @@ const RULES: &[Rule] = &[
         places: &["crates/kube/src"],
         except: &[
             "crates/kube/src/api_server/client.rs",
+            "crates/kube/src/api_server/client",
             "crates/kube/src/api_server/response.rs",
             "crates/kube/src/cluster/watch.rs",
             // A port-forward, over which pages are read.
