@@ -1,4 +1,4 @@
-//! `foretide keda-scaler` with KEDA's own client, over the objects of a real API server: values, activation and
+//! `foretide-servers keda-scaler` with KEDA's own client, over the objects of a real API server: values, activation and
 //! streams; TLS with certificates of its own authority and with client certificates.
 
 use std::{
