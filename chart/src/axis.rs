@@ -143,12 +143,12 @@ pub fn longest_step(instants: &[Timestamp]) -> f64 {
     }
 }
 
-pub(crate) fn second(at: Timestamp) -> f64 {
+pub fn second(at: Timestamp) -> f64 {
     at.as_duration().as_secs_f64()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of columns and rows")]
-pub(crate) fn real(count: usize) -> f64 {
+pub fn real(count: usize) -> f64 {
     count as f64
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn real(count: usize) -> f64 {
     clippy::cast_sign_loss,
     reason = "the cast saturates"
 )]
-pub(crate) fn floor(x: f64) -> usize {
+pub fn floor(x: f64) -> usize {
     x.floor() as usize
 }
 

@@ -15,39 +15,39 @@ const LEAST: f64 = 3.0;
 
 /// The place of the values of one panel, in pixels.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plot {
-    pub(crate) axis: Axis,
-    pub(crate) left: f64,
-    pub(crate) width: f64,
+pub struct Plot {
+    pub axis: Axis,
+    pub left: f64,
+    pub width: f64,
     /// The upper edge.
-    pub(crate) y: f64,
-    pub(crate) height: f64,
+    pub y: f64,
+    pub height: f64,
     /// The value at the upper edge.
-    pub(crate) top: f64,
+    pub top: f64,
 }
 
 // === impl Plot ===
 
 impl Plot {
-    pub(crate) fn x(self, at: Timestamp) -> Length {
+    pub fn x(self, at: Timestamp) -> Length {
         Length(self.left + self.axis.position(at).clamp(0.0, 1.0) * self.width)
     }
 
-    pub(crate) fn y(self, value: f64) -> Length {
+    pub fn y(self, value: f64) -> Length {
         let part = (value / self.top).clamp(0.0, 1.0);
         Length(self.y + (1.0 - part) * self.height)
     }
 
-    pub(crate) fn right(self) -> Length {
+    pub fn right(self) -> Length {
         Length(self.left + self.width)
     }
 
-    pub(crate) fn bottom(self) -> Length {
+    pub fn bottom(self) -> Length {
         Length(self.y + self.height)
     }
 
     /// The path data of a mark; empty if there is nothing to draw.
-    pub(crate) fn data(self, mark: &Mark) -> String {
+    pub fn data(self, mark: &Mark) -> String {
         match mark {
             Mark::Area(points) => self.area(points),
             Mark::Steps(points) => self.steps(points),
@@ -169,7 +169,7 @@ impl Plot {
     }
 
     /// The whole height of the plot wherever something was missing.
-    pub(crate) fn tint(self, mark: &Mark) -> String {
+    pub fn tint(self, mark: &Mark) -> String {
         let Mark::Shortage(shortages) = mark else {
             return String::new();
         };
@@ -210,7 +210,7 @@ impl Plot {
     }
 
     /// Returns true if a part of a span is on the axis.
-    pub(crate) fn overlaps(self, from: Timestamp, until: Timestamp) -> bool {
+    pub fn overlaps(self, from: Timestamp, until: Timestamp) -> bool {
         self.axis.position(from) < 1.0 && self.axis.position(until) > 0.0
     }
 

@@ -4,7 +4,7 @@ use crate::svg::Length;
 
 /// The path data so far, and the place of the pen.
 #[derive(Debug, Default)]
-pub(crate) struct Pen {
+pub struct Pen {
     data: String,
     at: (i64, i64),
     /// The last command, which need not be repeated.
@@ -15,13 +15,13 @@ pub(crate) struct Pen {
 
 impl Pen {
     /// Begins at a point without a line to it.
-    pub(crate) fn start(&mut self, x: Length, y: Length) {
+    pub fn start(&mut self, x: Length, y: Length) {
         self.at = (tenths(x), tenths(y));
         self.command('M', &[self.at.0, self.at.1]);
     }
 
     /// A straight line.
-    pub(crate) fn line(&mut self, x: Length, y: Length) {
+    pub fn line(&mut self, x: Length, y: Length) {
         let to = (tenths(x), tenths(y));
         match (to.0 - self.at.0, to.1 - self.at.1) {
             (0, 0) => {}
@@ -33,7 +33,7 @@ impl Pen {
     }
 
     /// A line across, then one up or down.
-    pub(crate) fn step(&mut self, x: Length, y: Length) {
+    pub fn step(&mut self, x: Length, y: Length) {
         let level = self.at.1;
         let to = tenths(x);
         if to != self.at.0 {
@@ -44,7 +44,7 @@ impl Pen {
     }
 
     /// A line across at the same height.
-    pub(crate) fn across(&mut self, x: Length) {
+    pub fn across(&mut self, x: Length) {
         let to = tenths(x);
         if to != self.at.0 {
             self.command('h', &[to - self.at.0]);
@@ -53,13 +53,13 @@ impl Pen {
     }
 
     /// A line back to the start of the path.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.data.push('Z');
         self.last = None;
     }
 
     /// The attribute `d`; empty if nothing was drawn.
-    pub(crate) fn data(self) -> String {
+    pub fn data(self) -> String {
         self.data
     }
 

@@ -10,9 +10,9 @@ const HIGHEST: f64 = 1e300;
 
 /// Values from zero to a top, with lines at round values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Scale {
+pub struct Scale {
     /// The value at the upper edge.
-    pub(crate) top: f64,
+    pub top: f64,
     /// The distance of its lines.
     step: f64,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Scale {
 
 impl Scale {
     /// A scale with about `lines` lines to a given top, or to the first line that is not below the highest value.
-    pub(crate) fn new(top: Option<f64>, highest: f64, lines: f64, unit: &Unit) -> Self {
+    pub fn new(top: Option<f64>, highest: f64, lines: f64, unit: &Unit) -> Self {
         let given = top.filter(|top| *top > 0.0 && *top <= HIGHEST);
         let highest = given.unwrap_or(highest).clamp(f64::MIN_POSITIVE, HIGHEST);
         let step = round_step(highest / lines, unit);
@@ -34,11 +34,7 @@ impl Scale {
     }
 
     /// Round values around a range that need not contain zero: the ends of the axis, and its lines.
-    pub(crate) fn range(
-        (from, until): (f64, f64),
-        lines: f64,
-        unit: &Unit,
-    ) -> ((f64, f64), Vec<f64>) {
+    pub fn range((from, until): (f64, f64), lines: f64, unit: &Unit) -> ((f64, f64), Vec<f64>) {
         if !(from.abs() <= HIGHEST && until.abs() <= HIGHEST) {
             return ((0.0, 1.0), Vec::new());
         }
@@ -57,7 +53,7 @@ impl Scale {
     }
 
     /// The values at its lines, from zero up.
-    pub(crate) fn lines(self) -> impl Iterator<Item = f64> {
+    pub fn lines(self) -> impl Iterator<Item = f64> {
         (0_u32..)
             .map(move |index| f64::from(index) * self.step)
             .take_while(move |value| *value <= self.top * (1.0 + 1e-9))

@@ -36,46 +36,46 @@ pub const STYLE: &str = "\
 .chart .dot{fill:currentColor}";
 
 /// A picture in the making: the elements so far, and the frame.
-pub(crate) struct Sheet {
-    pub(crate) title: String,
-    pub(crate) description: String,
+pub struct Sheet {
+    pub title: String,
+    pub description: String,
     /// Attributes of the root for scripts, each with a space before it.
-    pub(crate) attributes: String,
-    pub(crate) width: f64,
-    pub(crate) height: f64,
+    pub attributes: String,
+    pub width: f64,
+    pub height: f64,
     /// The elements within the frame.
-    pub(crate) body: String,
+    pub body: String,
 }
 
 /// A line of a legend: the class of its sign, whether it is a line (else a square), and its text.
-pub(crate) struct Sign<'a> {
-    pub(crate) class: String,
-    pub(crate) line: bool,
-    pub(crate) text: Cow<'a, str>,
+pub struct Sign<'a> {
+    pub class: String,
+    pub line: bool,
+    pub text: Cow<'a, str>,
 }
 
 /// A length in pixels, with one decimal at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Length(pub(crate) f64);
+pub struct Length(pub(crate) f64);
 
 /// Text of a user, as the content of an element or of an attribute.
-pub(crate) struct Text<'a>(pub(crate) &'a str);
+pub struct Text<'a>(pub(crate) &'a str);
 
 /// The distance of the left edge.
-pub(crate) const LEFT: f64 = 12.0;
+pub const LEFT: f64 = 12.0;
 /// The distance of lines of text, and of things side by side.
-pub(crate) const LINE: f64 = 20.0;
-pub(crate) const GAP: f64 = 8.0;
+pub const LINE: f64 = 20.0;
+pub const GAP: f64 = 8.0;
 /// Sizes of letters.
-pub(crate) const SMALL: f64 = 13.0;
-pub(crate) const NAME: f64 = 15.0;
+pub const SMALL: f64 = 13.0;
+pub const NAME: f64 = 15.0;
 const TITLE: f64 = 16.0;
 
 // === impl Sheet ===
 
 impl Sheet {
     /// A sheet with a title above what follows.
-    pub(crate) fn new(title: &str, description: &str, width: u32) -> Self {
+    pub fn new(title: &str, description: &str, width: u32) -> Self {
         let mut sheet = Self {
             title: title.to_owned(),
             description: description.to_owned(),
@@ -96,13 +96,13 @@ impl Sheet {
     }
 
     /// The picture as a file that stands alone.
-    pub(crate) fn file(self) -> String {
+    pub fn file(self) -> String {
         let style = format!("<style>{}</style>\n", plain_style());
         self.framed(&style)
     }
 
     /// The picture as a part of a page.
-    pub(crate) fn fragment(self) -> String {
+    pub fn fragment(self) -> String {
         self.framed("")
     }
 
@@ -121,20 +121,20 @@ impl Sheet {
     }
 
     /// Adds an element in a line of its own.
-    pub(crate) fn add(&mut self, element: fmt::Arguments<'_>) {
+    pub fn add(&mut self, element: fmt::Arguments<'_>) {
         let _infallible = self.body.write_fmt(element);
         self.body.push('\n');
     }
 
     /// Adds a path, unless it is empty.
-    pub(crate) fn path(&mut self, attributes: &str, data: &str) {
+    pub fn path(&mut self, attributes: &str, data: &str) {
         if !data.is_empty() {
             self.add(format_args!("<path {attributes} d=\"{data}\"/>"));
         }
     }
 
     /// Adds a text that begins at `x`; `class` may be followed by other attributes.
-    pub(crate) fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
+    pub fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
         if !text.is_empty() {
             let class = Classes(class);
             let (x, y, text) = (Length(x), Length(y), Text(text));
@@ -145,7 +145,7 @@ impl Sheet {
     }
 
     /// Adds a text around `x` (`middle`) or up to it (`end`).
-    pub(crate) fn anchored(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
+    pub fn anchored(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
         let class = Classes(class);
         let (x, y, text) = (Length(x), Length(y), Text(text));
         self.add(format_args!(
@@ -154,7 +154,7 @@ impl Sheet {
     }
 
     /// Adds the signs and their texts, in as many lines as are needed, and the margin below.
-    pub(crate) fn legend(&mut self, signs: &[Sign<'_>]) {
+    pub fn legend(&mut self, signs: &[Sign<'_>]) {
         let (mut x, mut base) = (LEFT, self.height + LINE);
         for sign in signs {
             let wide = LINE + width(&sign.text, SMALL);
@@ -229,7 +229,7 @@ impl Role {
 
 /// The approximate width of a text in pixels, by classes of letters that fonts share; letters that differ between fonts
 /// leave some room.
-pub(crate) fn width(text: &str, size: f64) -> f64 {
+pub fn width(text: &str, size: f64) -> f64 {
     let ems = text.chars().map(|c| match c {
         'i' | 'j' | 'l' | '\'' | '|' | '.' | ',' | ':' | ';' | '!' => 0.27,
         'f' | 't' | 'r' | 'I' | ' ' | '-' | '/' | '(' | ')' => 0.38,
@@ -242,7 +242,7 @@ pub(crate) fn width(text: &str, size: f64) -> f64 {
 }
 
 /// A text in lines of at most this width; a longer word has a line for itself.
-pub(crate) fn lines(text: &str, size: f64, most: f64) -> Vec<String> {
+pub fn lines(text: &str, size: f64, most: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
@@ -257,7 +257,7 @@ pub(crate) fn lines(text: &str, size: f64, most: f64) -> Vec<String> {
 }
 
 /// Seconds since the epoch, for attributes.
-pub(crate) fn span_attributes((from, until): (Timestamp, Timestamp)) -> String {
+pub fn span_attributes((from, until): (Timestamp, Timestamp)) -> String {
     let (from, until) = (from.as_second(), until.as_second());
     format!(" data-from=\"{from}\" data-until=\"{until}\"")
 }

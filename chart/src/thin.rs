@@ -5,7 +5,7 @@
 use crate::{Band, Point, Shortage};
 
 /// The points of a run that show in their columns, in their order.
-pub(crate) fn points(run: &[Point], column: impl Fn(&Point) -> usize) -> Vec<Point> {
+pub fn points(run: &[Point], column: impl Fn(&Point) -> usize) -> Vec<Point> {
     let mut kept = Vec::new();
     for group in run.chunk_by(|left, right| column(left) == column(right)) {
         let order =
@@ -29,7 +29,7 @@ fn value(group: &[Point], place: usize) -> f64 {
 }
 
 /// The range that the bands of each column cover together; a column's first and last keep their instants.
-pub(crate) fn bands(run: &[Band], column: impl Fn(&Band) -> usize) -> Vec<Band> {
+pub fn bands(run: &[Band], column: impl Fn(&Band) -> usize) -> Vec<Band> {
     let mut kept = Vec::new();
     for group in run.chunk_by(|left, right| column(left) == column(right)) {
         let low = group
@@ -50,10 +50,7 @@ pub(crate) fn bands(run: &[Band], column: impl Fn(&Band) -> usize) -> Vec<Band> 
 }
 
 /// The shortages of each column as one, from the least there was to the most that was needed.
-pub(crate) fn shortages(
-    shortages: &[Shortage],
-    column: impl Fn(&Shortage) -> usize,
-) -> Vec<Shortage> {
+pub fn shortages(shortages: &[Shortage], column: impl Fn(&Shortage) -> usize) -> Vec<Shortage> {
     let mut kept: Vec<Shortage> = Vec::new();
     for group in shortages.chunk_by(|left, right| column(left) == column(right)) {
         let joined = group.iter().copied().reduce(|left, right| Shortage {

@@ -16,7 +16,7 @@ use crate::spectrum::Fourier;
 
 /// The estimate of one period from past periods.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// The maximum of each phase.
     Maximum,
     /// The last period, denoised.
@@ -25,9 +25,9 @@ pub(crate) enum Shape {
 
 /// A shape, and the margin that is added as a part of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Estimator {
-    pub(crate) shape: Shape,
-    pub(crate) margin: f64,
+pub struct Estimator {
+    pub shape: Shape,
+    pub margin: f64,
 }
 
 /// Whole periods of a series, separated into a level and linear growth.
@@ -35,19 +35,19 @@ pub(crate) struct Estimator {
 /// # Shape
 /// `level` has a whole number of periods. The growth is removed such that the last value is unchanged.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Periods<'a> {
-    pub(crate) level: &'a [f64],
-    pub(crate) period: usize,
+pub struct Periods<'a> {
+    pub level: &'a [f64],
+    pub period: usize,
     /// Growth per slot.
-    pub(crate) slope: f64,
-    pub(crate) step: SignedDuration,
+    pub slope: f64,
+    pub step: SignedDuration,
 }
 
 // === impl Periods ===
 
 impl Periods<'_> {
     /// The estimator that predicts the last period best from the periods before it; `None` without estimators.
-    pub(crate) fn best<'e>(
+    pub fn best<'e>(
         &self,
         fourier: &mut Fourier,
         estimators: &'e [Estimator],
@@ -93,11 +93,7 @@ impl Periods<'_> {
     }
 
     /// One period estimated by a shape, at the level of the last value.
-    pub(crate) fn shape(
-        &self,
-        fourier: &mut Fourier,
-        shape: Shape,
-    ) -> Result<Vec<f64>, ForecastError> {
+    pub fn shape(&self, fourier: &mut Fourier, shape: Shape) -> Result<Vec<f64>, ForecastError> {
         match shape {
             Shape::Maximum => {
                 let cycles = self.level.len() / self.period.max(1);

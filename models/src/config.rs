@@ -49,7 +49,7 @@ impl ConfigError {
 ///
 /// # Errors
 /// [`ConfigError`] with this field and step.
-pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), ConfigError> {
+pub fn require_grid(field: &str, step: SignedDuration) -> Result<(), ConfigError> {
     let (second, hour) = (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
     let day = SignedDuration::from_hours(24).as_nanos();
     // A step of zero is refused below; until then it must not divide.
@@ -65,7 +65,7 @@ pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), Conf
 ///
 /// # Errors
 /// [`ConfigError`] with this field and length. What must fit is the length with the slack for late samples.
-pub(crate) fn require_history(
+pub fn require_history(
     field: &str,
     length: SignedDuration,
     least: SignedDuration,
@@ -87,7 +87,7 @@ pub(crate) fn require_history(
 }
 
 /// Requires a margin between 0 and 1000 %.
-pub(crate) fn require_margin(field: &str, margin: f64) -> Result<(), ConfigError> {
+pub fn require_margin(field: &str, margin: f64) -> Result<(), ConfigError> {
     if (0.0..=10.0).contains(&margin) {
         return Ok(());
     }

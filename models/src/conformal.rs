@@ -28,14 +28,14 @@ const RECENT_FADES: f64 = 0.7;
 /// Minutes between two errors in use; neighboring errors are nearly equal.
 const EVERY: i64 = 3;
 /// The least number of errors for a quantile.
-pub(crate) const LEAST: usize = 40;
+pub const LEAST: usize = 40;
 
 /// The errors of one forecaster, each by the step at which the forecast was made.
 ///
 /// # Shape
 /// An error is the logarithm of the ratio of the outcome to the forecast: positive when the forecast was too low.
 #[derive(Debug, Clone)]
-pub(crate) struct Errors {
+pub struct Errors {
     /// The step of the first value.
     first: usize,
     values: Vec<Half>,
@@ -50,7 +50,7 @@ struct Half(u16);
 
 /// The errors in use, sorted, each with the cumulative weight up to it; none by default.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RankedErrors {
+pub struct RankedErrors {
     ranks: Vec<Rank>,
 }
 
@@ -90,7 +90,7 @@ const DROPPED_BITS: u32 = 13;
 
 impl Errors {
     /// No errors, with capacity for `keep` of them.
-    pub(crate) fn with_capacity(keep: usize) -> Self {
+    pub fn with_capacity(keep: usize) -> Self {
         Self {
             first: 0,
             values: Vec::with_capacity(keep),
@@ -99,7 +99,7 @@ impl Errors {
 
     /// Records the error of the forecast made at `step`, which must be later than the last one. Skipped steps have
     /// none.
-    pub(crate) fn record(&mut self, step: usize, error: f64) {
+    pub fn record(&mut self, step: usize, error: f64) {
         if self.values.is_empty() {
             self.first = step;
         }
@@ -110,19 +110,19 @@ impl Errors {
     }
 
     /// Drops the errors before `step`.
-    pub(crate) fn drop_before(&mut self, step: usize) {
+    pub fn drop_before(&mut self, step: usize) {
         let gone = step.saturating_sub(self.first).min(self.values.len());
         self.values.drain(..gone);
         self.first += gone;
     }
 
     /// Bytes kept on the heap.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         size_of::<Half>() * self.values.capacity()
     }
 
     /// The error of the forecast made at `step`, if there is one.
-    pub(crate) fn get(&self, step: usize) -> Option<f32> {
+    pub fn get(&self, step: usize) -> Option<f32> {
         let at = step.checked_sub(self.first)?;
         self.values.get(at)?.get()
     }
@@ -172,7 +172,7 @@ impl Spacing {
 
 impl RankedErrors {
     /// No errors, with capacity for all that can be in use.
-    pub(crate) fn new(grid: Grid) -> Self {
+    pub fn new(grid: Grid) -> Self {
         let every = grid.minutes(EVERY);
         let nearby = 2 * grid.minutes(NEARBY) / every + 1;
         let recent = (grid.minutes(RECENT) / every).max(LEAST * every) + 1;
@@ -186,7 +186,7 @@ impl RankedErrors {
     /// Two groups of equal weight: (a) on each of the last seven days within half an hour of this time of day, fading
     /// to a fifth at the edges; (b) the last two days, fading to three tenths. Returns whether there are
     /// at least [`LEAST`] of them.
-    pub(crate) fn rank(&mut self, errors: &Errors, grid: Grid, now: usize, known: usize) -> bool {
+    pub fn rank(&mut self, errors: &Errors, grid: Grid, now: usize, known: usize) -> bool {
         // A short history needs all of its errors.
         let young = errors.values.len() < LEAST * grid.minutes(EVERY);
         let every = if young { 1 } else { grid.minutes(EVERY) };
@@ -199,13 +199,7 @@ impl RankedErrors {
     }
 
     /// Like [`rank`](Self::rank), but half as dense and twice as fast.
-    pub(crate) fn rank_roughly(
-        &mut self,
-        errors: &Errors,
-        grid: Grid,
-        now: usize,
-        known: usize,
-    ) -> bool {
+    pub fn rank_roughly(&mut self, errors: &Errors, grid: Grid, now: usize, known: usize) -> bool {
         let cutoff = Cutoff { now, known };
         let nearby = grid.minutes(EVERY);
         let spacing = Spacing {
@@ -216,7 +210,7 @@ impl RankedErrors {
     }
 
     /// Like [`rank`](Self::rank), with errors that are computed on demand.
-    pub(crate) fn rank_by(
+    pub fn rank_by(
         &mut self,
         error_at: impl Fn(usize) -> Option<f32>,
         grid: Grid,
@@ -256,7 +250,7 @@ impl RankedErrors {
     }
 
     /// Bytes kept on the heap.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         size_of::<Rank>() * self.ranks.capacity()
     }
 
@@ -265,7 +259,7 @@ impl RankedErrors {
     /// # Guarantees
     /// - A larger `q` never gives a smaller answer.
     /// - The result is one of the ranked errors.
-    pub(crate) fn quantile(&self, q: f64) -> f64 {
+    pub fn quantile(&self, q: f64) -> f64 {
         let total = self
             .ranks
             .last()

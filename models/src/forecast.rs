@@ -586,7 +586,7 @@ fn check(values: &[f64]) -> Result<(), ForecastError> {
 ///
 /// # Guarantees
 /// - The result is finite and within `[0, 1.5 * highest]`, for finite `highest`.
-pub(crate) fn clamp_to_ceiling(path: &mut [f64], highest: f64) -> Result<bool, ForecastError> {
+pub fn clamp_to_ceiling(path: &mut [f64], highest: f64) -> Result<bool, ForecastError> {
     // One and a half times the largest doubles would be infinite.
     let ceiling = (CEILING_RATIO * highest).min(f64::MAX);
     let mut clamped = false;

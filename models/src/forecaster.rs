@@ -108,7 +108,7 @@ pub trait Forecaster: fmt::Debug + Send {
 }
 
 /// The history length with slack for late samples.
-pub(crate) fn with_slack(length: SignedDuration) -> SignedDuration {
+pub fn with_slack(length: SignedDuration) -> SignedDuration {
     length.saturating_add(SLACK)
 }
 
@@ -118,10 +118,7 @@ pub(crate) fn with_slack(length: SignedDuration) -> SignedDuration {
 ///
 /// # Errors
 /// [`ForecastError::HorizonOutOfRange`] if either is not positive, or the path would be longer than [`MAX_SLOTS`].
-pub(crate) fn path_length(
-    horizon: SignedDuration,
-    step: SignedDuration,
-) -> Result<usize, ForecastError> {
+pub fn path_length(horizon: SignedDuration, step: SignedDuration) -> Result<usize, ForecastError> {
     let error = ForecastError::HorizonOutOfRange { horizon, step };
     if !horizon.is_positive() || !step.is_positive() {
         return Err(error);

@@ -15,7 +15,7 @@ use crate::series::{Series, count, slots};
 ///
 /// # Source
 /// Seasonal-naive forecasts of real traces stay usable with a third of the samples missing.
-pub(crate) const MAX_MISSING: f64 = 0.30;
+pub const MAX_MISSING: f64 = 0.30;
 
 /// Holes up to this length are interpolated linearly; longer ones repeat the values one season away.
 ///
@@ -32,10 +32,10 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 ///
 /// Load spikes of real services last longer, stay lower or recur: recurring jobs run for many minutes, and one-minute
 /// bursts in the known traces stay within 60 times a lower percentile.
-pub(crate) const OUTLIER_RATIO: f64 = 100.0;
-pub(crate) const OUTLIER_RUN: usize = 5;
+pub const OUTLIER_RATIO: f64 = 100.0;
+pub const OUTLIER_RUN: usize = 5;
 /// More runs than these of about one height, none of them a single sample, are load.
-pub(crate) const OUTLIER_RUNS: usize = 3;
+pub const OUTLIER_RUNS: usize = 3;
 /// The quantile of the positive samples that counts as usual; low enough that one percent of outliers does not reach
 /// it.
 const USUAL: f64 = 0.95;
@@ -45,27 +45,27 @@ const USUAL: f64 = 0.95;
 /// # Units
 /// `step` is the distance between two samples; the others are spans of history.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HistoryRequirements {
-    pub(crate) step: SignedDuration,
+pub struct HistoryRequirements {
+    pub step: SignedDuration,
     /// The least history that the forecaster can work with.
-    pub(crate) least: SignedDuration,
+    pub least: SignedDuration,
     /// The most history that the forecaster uses.
-    pub(crate) most: SignedDuration,
+    pub most: SignedDuration,
 }
 
 /// A history that fulfills the requirements: it starts with a usable sample, is recent and not all zero, and has no
 /// more holes than allowed.
 #[derive(Debug, Clone)]
-pub(crate) struct PreparedHistory {
+pub struct PreparedHistory {
     /// The values, oldest first; the last one lies just before `end`. NaN is missing.
-    pub(crate) values: Vec<f64>,
-    pub(crate) step: SignedDuration,
+    pub values: Vec<f64>,
+    pub step: SignedDuration,
     /// The highest usable value; positive.
-    pub(crate) highest: f64,
+    pub highest: f64,
     /// The instant at which the grid ends and the forecast begins.
-    pub(crate) end: Timestamp,
-    pub(crate) valid_until: Timestamp,
-    pub(crate) notes: Vec<Note>,
+    pub end: Timestamp,
+    pub valid_until: Timestamp,
+    pub notes: Vec<Note>,
 }
 
 // === impl PreparedHistory ===
@@ -78,10 +78,7 @@ impl PreparedHistory {
     /// # Errors
     /// In this order: [`ForecastError::StepMismatch`], [`ForecastError::InsufficientHistory`],
     /// [`ForecastError::StaleHistory`], [`ForecastError::TooManyGaps`], [`ForecastError::ZeroSeries`].
-    pub(crate) fn new(
-        history: &Series,
-        requirements: HistoryRequirements,
-    ) -> Result<Self, ForecastError> {
+    pub fn new(history: &Series, requirements: HistoryRequirements) -> Result<Self, ForecastError> {
         let step = history.step();
         if step != requirements.step {
             return Err(ForecastError::StepMismatch {
@@ -126,7 +123,7 @@ impl PreparedHistory {
     /// - Existing values are unchanged; every value is finite and at most `highest`.
     /// - A hole of up to an hour is interpolated linearly. A longer one repeats the season before, else the one
     ///   after, else it is interpolated too. A hole at the end repeats the last value.
-    pub(crate) fn filled(&self, season: usize) -> Vec<f64> {
+    pub fn filled(&self, season: usize) -> Vec<f64> {
         let mut values = self.values.clone();
         let bridge = slots(STRAIGHT_LINE, self.step).unwrap_or(0).max(1);
         for hole in holes(&self.values) {
@@ -139,7 +136,7 @@ impl PreparedHistory {
     }
 
     /// The notes on the history, including the number of filled slots.
-    pub(crate) fn notes_when_filled(&self) -> Vec<Note> {
+    pub fn notes_when_filled(&self) -> Vec<Note> {
         let missing = missing(&self.values);
         let filled = (missing > 0).then_some(Note::GapsFilled { slots: missing });
         self.notes.iter().copied().chain(filled).collect()
@@ -152,7 +149,7 @@ impl PreparedHistory {
 ///
 /// # Source
 /// `removeExtremeOutliers` of crane's dsp, which also cuts crests; it exempts index 0 too.
-pub(crate) fn hold_extremes(values: &mut [f64]) {
+pub fn hold_extremes(values: &mut [f64]) {
     let (Some(low), Some(high)) = (quantile(values, 0.001), quantile(values, 0.999)) else {
         return;
     };
@@ -173,13 +170,13 @@ pub(crate) fn hold_extremes(values: &mut [f64]) {
 ///
 /// # Shape
 /// Any order, no NaN.
-pub(crate) fn quantile(values: &[f64], q: f64) -> Option<f64> {
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut copy = values.to_vec();
     quantile_in_place(&mut copy, q)
 }
 
 /// Like [`quantile`], but reorders the values instead of copying them.
-pub(crate) fn quantile_in_place(values: &mut [f64], q: f64) -> Option<f64> {
+pub fn quantile_in_place(values: &mut [f64], q: f64) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     let (_, value, _) = values.select_nth_unstable_by(rank(last, q), f64::total_cmp);
     Some(*value)

@@ -13,7 +13,7 @@ const DAY_MINUTES: i64 = 1440;
 /// step 300 s: 15 minutes are 3 steps, 2 minutes are 1
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Grid {
+pub struct Grid {
     /// Seconds between two values, at least one.
     seconds: i64,
 }
@@ -22,13 +22,13 @@ pub(crate) struct Grid {
 
 impl Grid {
     /// The grid with this step; a step below a second counts as one.
-    pub(crate) fn new(step: SignedDuration) -> Self {
+    pub fn new(step: SignedDuration) -> Self {
         let seconds = step.as_secs().max(1);
         Self { seconds }
     }
 
     /// The number of steps in these minutes: rounded, at least one.
-    pub(crate) fn minutes(self, minutes: i64) -> usize {
+    pub fn minutes(self, minutes: i64) -> usize {
         let steps = minutes
             .saturating_mul(60)
             .saturating_add(self.seconds / 2)
@@ -37,12 +37,12 @@ impl Grid {
     }
 
     /// The number of steps in a day.
-    pub(crate) fn day(self) -> usize {
+    pub fn day(self) -> usize {
         self.minutes(DAY_MINUTES)
     }
 
     /// The distance between two values.
-    pub(crate) fn step(self) -> SignedDuration {
+    pub fn step(self) -> SignedDuration {
         SignedDuration::from_secs(self.seconds)
     }
 }

@@ -17,17 +17,17 @@ use crate::spectrum::Fourier;
 /// `high_frequency` and `a` is below the cut. The cut is the `max_items`-th largest amplitude, raised to
 /// `low_amplitude` percent of the mean if that is more, then lowered to the `min_items`-th largest if that is less.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Filter {
+pub struct Filter {
     /// An amplitude in percent of the mean of the series, so that the unit of the series does not matter.
-    pub(crate) low_amplitude: f64,
+    pub low_amplitude: f64,
     /// A frequency in hertz.
-    pub(crate) high_frequency: f64,
-    pub(crate) min_items: usize,
-    pub(crate) max_items: usize,
+    pub high_frequency: f64,
+    pub min_items: usize,
+    pub max_items: usize,
 }
 
 /// The Fourier components of a series.
-pub(crate) struct Components {
+pub struct Components {
     bins: Vec<Complex<f64>>,
     len: usize,
     /// The frequency of bin 1, in hertz; bin `k` has `k` times that.
@@ -39,7 +39,7 @@ pub(crate) struct Components {
 
 impl Components {
     /// The components of a non-empty series.
-    pub(crate) fn of(
+    pub fn of(
         fourier: &mut Fourier,
         values: &[f64],
         step: SignedDuration,
@@ -63,7 +63,7 @@ impl Components {
     /// # Source
     /// `fftEstimator` of crane's dsp, which filters mirrored bins by another frequency and so halves slow weak
     /// components.
-    pub(crate) fn last_period(
+    pub fn last_period(
         &self,
         fourier: &mut Fourier,
         filter: &Filter,

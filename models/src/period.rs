@@ -16,8 +16,8 @@ use crate::gaps::quantile_in_place;
 use crate::series::{count, slots};
 use crate::spectrum::{Fourier, noise_power};
 
-pub(crate) const DAY: SignedDuration = SignedDuration::from_hours(24);
-pub(crate) const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
+pub const DAY: SignedDuration = SignedDuration::from_hours(24);
+pub const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// The least autocorrelation of a period.
 ///
@@ -39,12 +39,12 @@ const BLOCK: SignedDuration = SignedDuration::from_mins(5);
 
 /// A repeating lag.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Period {
+pub struct Period {
     /// The length in slots of the series.
-    pub(crate) slots: usize,
-    pub(crate) length: SignedDuration,
+    pub slots: usize,
+    pub length: SignedDuration,
     /// The growth from one period to the next, shared by three quarters of all pairs a period apart; often zero.
-    pub(crate) growth: f64,
+    pub growth: f64,
 }
 
 /// The lag with the highest autocorrelation.
@@ -66,7 +66,7 @@ struct BestLag {
 /// # Errors
 /// [`ForecastError::NotPeriodic`] with the best lag of any length, [`ForecastError::InsufficientHistory`] under two
 /// days.
-pub(crate) fn detect(
+pub fn detect(
     fourier: &mut Fourier,
     values: &[f64],
     step: SignedDuration,

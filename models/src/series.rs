@@ -398,7 +398,7 @@ fn admissible(value: f64) -> Option<f64> {
 }
 
 /// The number of whole steps that fit into a span; none if either is negative or the step is zero.
-pub(crate) fn slots(span: SignedDuration, step: SignedDuration) -> Option<usize> {
+pub fn slots(span: SignedDuration, step: SignedDuration) -> Option<usize> {
     if !step.is_positive() || span.is_negative() {
         return None;
     }
@@ -406,7 +406,7 @@ pub(crate) fn slots(span: SignedDuration, step: SignedDuration) -> Option<usize>
 }
 
 /// `start + index * step`, saturating at the end of time.
-pub(crate) fn later(start: Timestamp, step: SignedDuration, index: usize) -> Timestamp {
+pub fn later(start: Timestamp, step: SignedDuration, index: usize) -> Timestamp {
     // `SignedDuration` is multiplied by an `i32`, which every index of a series is.
     let span = i32::try_from(index)
         .ok()
@@ -416,12 +416,12 @@ pub(crate) fn later(start: Timestamp, step: SignedDuration, index: usize) -> Tim
 }
 
 /// A count as a number. Exact: every count here is at most [`MAX_SLOTS`].
-pub(crate) fn count(n: usize) -> f64 {
+pub fn count(n: usize) -> f64 {
     u32::try_from(n).map_or(f64::MAX, f64::from)
 }
 
 /// A number of steps as a difference of step numbers.
-pub(crate) fn steps(n: usize) -> i64 {
+pub fn steps(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 

@@ -8,14 +8,14 @@ use crate::error::ForecastError;
 use crate::series::count;
 
 /// Runs transforms with cached plans, one per length.
-pub(crate) struct Fourier {
+pub struct Fourier {
     planner: RealFftPlanner<f64>,
 }
 
 // === impl Fourier ===
 
 impl Fourier {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             planner: RealFftPlanner::new(),
         }
@@ -25,7 +25,7 @@ impl Fourier {
     ///
     /// # Shape
     /// Input `n >= 1` values; output `n / 2 + 1` bins, not normalized; bin 0 is the sum, bin `k` has `k` cycles in `n`.
-    pub(crate) fn forward(&mut self, values: &[f64]) -> Result<Vec<Complex<f64>>, ForecastError> {
+    pub fn forward(&mut self, values: &[f64]) -> Result<Vec<Complex<f64>>, ForecastError> {
         let plan = self.planner.plan_fft_forward(values.len());
         let mut input = values.to_vec();
         let mut bins = plan.make_output_vec();
@@ -38,7 +38,7 @@ impl Fourier {
     ///
     /// # Shape
     /// Input `n / 2 + 1` bins; output `n` values. Imaginary parts that a real series cannot have are ignored.
-    pub(crate) fn inverse(
+    pub fn inverse(
         &mut self,
         mut bins: Vec<Complex<f64>>,
         n: usize,
@@ -68,7 +68,7 @@ impl Fourier {
     /// # Shape
     /// Input `n / 2 + 1` bins; output `n` values by lag; index 0 is 1, and the others lie within [-1, 1].
     /// `None` of a series without variance.
-    pub(crate) fn autocorrelation(
+    pub fn autocorrelation(
         &mut self,
         bins: &[Complex<f64>],
         n: usize,
@@ -100,7 +100,7 @@ impl Fourier {
 /// # Source
 /// Replaces the 99th percentile of a hundred random shuffles in crane's dsp; within 4 % of it on real traces, and
 /// always the same.
-pub(crate) fn noise_power(n: usize) -> f64 {
+pub fn noise_power(n: usize) -> f64 {
     let bins = count((n / 2).saturating_sub(1).max(1));
     -count(n) * (-((0.99_f64.ln() / bins).exp_m1())).ln()
 }

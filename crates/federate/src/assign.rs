@@ -231,7 +231,7 @@ pub fn share(
 }
 
 /// The candidates as recipients with their weights.
-pub(super) fn recipients<'a>(policy: &Policy, candidates: &[Candidate<'a>]) -> Vec<Recipient<'a>> {
+pub fn recipients<'a>(policy: &Policy, candidates: &[Candidate<'a>]) -> Vec<Recipient<'a>> {
     candidates
         .iter()
         .zip(weights(policy, candidates))
@@ -265,7 +265,7 @@ pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
 
 impl<'a> Candidate<'a> {
     /// The candidate as a recipient with this weight.
-    pub(super) fn recipient(&self, weight: u64) -> Recipient<'a> {
+    pub(crate) fn recipient(&self, weight: u64) -> Recipient<'a> {
         Recipient {
             name: self.name,
             weight,
@@ -282,7 +282,7 @@ impl<'a> Candidate<'a> {
     }
 
     /// The capacity; `max` where that is unknown or elastic.
-    pub(super) fn capacity_or(&self, max: u32) -> u32 {
+    pub(crate) fn capacity_or(&self, max: u32) -> u32 {
         self.capacity
             .filter(|_| !self.preference.elastic)
             .unwrap_or(max)
@@ -290,7 +290,7 @@ impl<'a> Candidate<'a> {
 }
 
 /// True if a number can be a demand.
-pub(super) fn is_usable(demand: f64) -> bool {
+pub fn is_usable(demand: f64) -> bool {
     demand.is_finite() && demand >= 0.0
 }
 
@@ -311,7 +311,7 @@ fn demand_weights(candidates: &[Candidate<'_>]) -> Vec<u64> {
 }
 
 /// The recipients in tiers, in the order of filling, and the positions they come from.
-pub(super) fn tiers<'a>(
+pub fn tiers<'a>(
     kind: AssignmentKind,
     candidates: &[Candidate<'_>],
     recipients: Vec<Recipient<'a>>,
@@ -338,7 +338,7 @@ pub(super) fn tiers<'a>(
 }
 
 /// Puts the shares of tiers back in the order of `places`, the positions that their recipients come from.
-pub(super) fn in_order(places: &[usize], split: Split) -> Split {
+pub fn in_order(places: &[usize], split: Split) -> Split {
     let mut shares: Vec<_> = places.iter().zip(split.shares).collect();
     shares.sort_unstable();
     Split {
@@ -364,7 +364,7 @@ fn remarks(
 }
 
 /// The contradiction between the limits of all members and the bounds of the fleet; the limits win.
-pub(super) fn thresholds<'s>(
+pub fn thresholds<'s>(
     bounds: ReplicaBounds,
     preferences: impl Iterator<Item = &'s EffectivePreference>,
 ) -> BTreeSet<Remark> {

@@ -64,7 +64,7 @@ impl Recipient<'_> {
     }
 
     /// A recipient of at most `n`, weighted by it, where only the order tells recipients apart.
-    pub(super) fn up_to(n: u32) -> Self {
+    pub(crate) fn up_to(n: u32) -> Self {
         Self {
             weight: u64::from(n),
             max: n,
@@ -158,7 +158,7 @@ pub fn fill(n: u32, tiers: &[Vec<Recipient<'_>>], surplus: Surplus) -> Split {
 }
 
 /// [`fill`] with another rule within the tiers.
-pub(super) fn fill_by(
+pub fn fill_by(
     n: u32,
     tiers: &[Vec<Recipient<'_>>],
     surplus: Surplus,

@@ -14,7 +14,7 @@ fn n(count: u32) -> Replicas {
     Replicas::new(count)
 }
 
-pub(super) fn policy(kind: AssignmentKind, min: u32, max: u32) -> Policy {
+pub fn policy(kind: AssignmentKind, min: u32, max: u32) -> Policy {
     Policy::new(kind, ReplicaBounds::new(n(min), n(max)))
 }
 

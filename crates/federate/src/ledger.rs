@@ -63,7 +63,7 @@ pub struct Ledger {
 }
 
 /// The time that others may take to become ready before a budget that shrank is enforced.
-pub(super) const LANDING: SignedDuration = SignedDuration::from_secs(600);
+pub const LANDING: SignedDuration = SignedDuration::from_secs(600);
 
 /// The time in which members may keep more than their new budget until others are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -363,7 +363,7 @@ pub struct Span {
 
 impl Span {
     /// The next span: of `first` seconds, or twice as long as `before`, up to `longest`.
-    pub(super) fn next(before: Option<Self>, now: Timestamp, first: u32, longest: u32) -> Self {
+    pub(crate) fn next(before: Option<Self>, now: Timestamp, first: u32, longest: u32) -> Self {
         let seconds = before.map_or(first, |span| span.seconds.saturating_mul(2).min(longest));
         let until = now.checked_add(SignedDuration::from_secs(i64::from(seconds)));
         Self {
@@ -437,14 +437,14 @@ mod seconds {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[expect(clippy::ref_option, reason = "serde calls it with a reference")]
-    pub(super) fn serialize<S: Serializer>(
+    pub fn serialize<S: Serializer>(
         at: &Option<Timestamp>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         at.map(Timestamp::as_second).serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Timestamp>, D::Error> {
         let second = Option::<i64>::deserialize(deserializer)?;

@@ -49,7 +49,7 @@ pub struct Member {
 
 impl Member {
     /// True if another autoscaler or another field manager controls its replicas, or a pause holds them (R4).
-    pub(super) fn is_scaled_by_others(&self) -> bool {
+    pub(crate) fn is_scaled_by_others(&self) -> bool {
         self.foreign_writer.is_some() || self.foreign_hpa.is_some() || self.paused_by.is_some()
     }
 }
@@ -139,7 +139,7 @@ pub struct Total {
 
 impl Total {
     /// The demand, if it is known.
-    pub(super) fn finite_demand(&self) -> Option<f64> {
+    pub(crate) fn finite_demand(&self) -> Option<f64> {
         self.demand.filter(|demand| demand.is_finite())
     }
 }

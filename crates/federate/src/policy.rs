@@ -98,7 +98,7 @@ impl Policy {
     }
 
     /// True if budgets move at run time.
-    pub(super) fn moves_budgets(&self) -> bool {
+    pub(crate) fn moves_budgets(&self) -> bool {
         matches!(
             self.kind,
             AssignmentKind::Aggregated
@@ -108,7 +108,7 @@ impl Policy {
     }
 
     /// True if members are weighted by capacity.
-    pub(super) fn weighs_capacity(&self) -> bool {
+    pub(crate) fn weighs_capacity(&self) -> bool {
         match self.kind {
             AssignmentKind::Duplicated | AssignmentKind::StaticWeighted => false,
             AssignmentKind::DynamicWeighted => self.weight_by == WeightBy::Capacity,

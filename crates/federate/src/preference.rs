@@ -183,7 +183,7 @@ impl<'p> PreferenceIndex<'p> {
 }
 
 /// True if a value is the default, which the ledger omits.
-pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

@@ -22,7 +22,7 @@ const FORGOTTEN_AT_ONCE: usize = 120;
 /// That of the history. Demand is kept with seven digits, rounded down: half the memory, and no value is higher than what
 /// was measured.
 #[derive(Debug, Clone)]
-pub(super) struct DemandBuffer {
+pub struct DemandBuffer {
     /// The least number of steps to keep.
     keep: usize,
     /// The step of `values[0]`.
@@ -39,7 +39,7 @@ pub(super) struct DemandBuffer {
 
 impl DemandBuffer {
     /// An empty buffer that keeps the newest `keep` steps.
-    pub(super) fn new(keep: usize) -> Self {
+    pub fn new(keep: usize) -> Self {
         // Without a limit where everything is kept; the list then grows.
         let room = keep.saturating_add(FORGOTTEN_AT_ONCE + 1).min(1 << 15);
         Self {
@@ -52,7 +52,7 @@ impl DemandBuffer {
     }
 
     /// Adds the next step's demand, and whether it is raw.
-    pub(super) fn push(&mut self, value: f64, raw: bool) {
+    pub fn push(&mut self, value: f64, raw: bool) {
         if self.values.len() > self.keep.saturating_add(FORGOTTEN_AT_ONCE) {
             self.drop_oldest(self.values.len() - self.keep);
         }
@@ -64,13 +64,13 @@ impl DemandBuffer {
     }
 
     /// Adds the imputed demand of the next step.
-    pub(super) fn push_imputed(&mut self, value: f64) {
+    pub fn push_imputed(&mut self, value: f64) {
         self.imputed.push_back(self.end());
         self.push(value, false);
     }
 
     /// The number of raw steps from `from` up to before `to`.
-    pub(super) fn raw(&self, from: usize, to: usize) -> usize {
+    pub fn raw(&self, from: usize, to: usize) -> usize {
         self.steps(from, to)
             .iter()
             .filter(|value| value.is_sign_negative())
@@ -78,7 +78,7 @@ impl DemandBuffer {
     }
 
     /// The number of imputed steps from `from` up to before `to`.
-    pub(super) fn imputed(&self, from: usize, to: usize) -> usize {
+    pub fn imputed(&self, from: usize, to: usize) -> usize {
         self.imputed_before(to)
             .saturating_sub(self.imputed_before(from))
     }
@@ -96,41 +96,41 @@ impl DemandBuffer {
     }
 
     /// Bytes kept on the heap.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         size_of::<f32>() * self.values.capacity() + size_of::<usize>() * self.imputed.capacity()
     }
 
     /// The oldest step in the buffer.
-    pub(super) fn first(&self) -> usize {
+    pub fn first(&self) -> usize {
         self.first
     }
 
     /// The next step.
-    pub(super) fn end(&self) -> usize {
+    pub fn end(&self) -> usize {
         self.first + self.values.len()
     }
 
     /// The demand of one step, if it is in the buffer.
-    pub(super) fn at(&self, step: usize) -> Option<f64> {
+    pub fn at(&self, step: usize) -> Option<f64> {
         let at = step.checked_sub(self.first)?;
         Some(self.unit() * f64::from(self.values.get(at)?.abs()))
     }
 
     /// The mean demand of the `length` steps before `step`, as far as they are in the buffer; 0 without any.
-    pub(super) fn mean_before(&self, step: usize, length: usize) -> f64 {
+    pub fn mean_before(&self, step: usize, length: usize) -> f64 {
         let steps = self.steps(step.saturating_sub(length), step);
         self.unit() * (sum(steps) / count(steps.len().max(1)))
     }
 
     /// The highest demand of the steps `from..=last`, as far as they are in the buffer; 0 without any.
-    pub(super) fn highest(&self, from: usize, last: usize) -> f64 {
+    pub fn highest(&self, from: usize, last: usize) -> f64 {
         self.extremes(from, last).0
     }
 
     /// The highest and the lowest demand of the steps `from..=last`, as far as they are in the buffer.
     ///
     /// `(0, infinity)` without any.
-    pub(super) fn extremes(&self, from: usize, last: usize) -> (f64, f64) {
+    pub fn extremes(&self, from: usize, last: usize) -> (f64, f64) {
         let steps = self.steps(from, last + 1).iter();
         let widen =
             |(high, low): (f32, f32), value: &f32| (high.max(value.abs()), low.min(value.abs()));
@@ -141,7 +141,7 @@ impl DemandBuffer {
     /// The highest demand of the steps `from..=last`, each smoothed to the mean of itself and its neighbors.
     ///
     /// The first step of the buffer has no neighbor before it, and is left out; so is the last one. 0 without any.
-    pub(super) fn highest_smoothed(&self, from: usize, last: usize) -> f64 {
+    pub fn highest_smoothed(&self, from: usize, last: usize) -> f64 {
         let steps = self.steps(from.saturating_sub(1), last + 2).windows(3);
         self.unit() * (steps.map(sum).fold(0.0, f64::max) / 3.0)
     }

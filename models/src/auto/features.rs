@@ -17,14 +17,14 @@ use super::view::{Levels, View, Window};
 use crate::series::count;
 
 /// The number of features.
-pub(super) const FEATURES: usize = 22;
+pub const FEATURES: usize = 22;
 /// The feature of the growth on similar days, which the model's prior uses.
-pub(super) const GROWTH_OF_SIMILAR_DAYS: usize = 15;
+pub const GROWTH_OF_SIMILAR_DAYS: usize = 15;
 /// The first of the features of the minutes before the last one, up to the end of the row. They matter where demand is
 /// smoothed: what a moving mean takes in and what it loses is in them.
-pub(super) const MINUTES_BEFORE: usize = 20;
+pub const MINUTES_BEFORE: usize = 20;
 /// The number of past days used.
-pub(super) const DAYS: usize = 7;
+pub const DAYS: usize = 7;
 /// The number of past hours used.
 const HOURS: usize = 6;
 /// The width of the kernel that weights days: a part of the smallest distance, plus a constant.
@@ -42,11 +42,11 @@ const HOURS_FROM: i64 = 130;
 ///
 /// # Units
 /// Differences of logarithms: 0.1 is about 10 % of demand plus offset. Index 0 is 1, for the intercept.
-pub(super) type Row = [f64; FEATURES];
+pub type Row = [f64; FEATURES];
 
 /// The distance of each past day from today, averaged over two hours.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Distances {
+pub struct Distances {
     averages: [Option<f64>; DAYS],
 }
 
@@ -54,9 +54,9 @@ pub(super) struct Distances {
 ///
 /// It is computed once for each step; the features of each window add the part that depends on the window.
 #[derive(Debug, Clone)]
-pub(super) struct FeatureContext {
+pub struct FeatureContext {
     step: usize,
-    pub(super) now: Levels,
+    pub now: Levels,
     /// The levels at the same time of the last days, newest first.
     days: [Levels; DAYS],
     /// The number of days in use.
@@ -97,7 +97,7 @@ impl Distances {
 
 impl FeatureContext {
     /// The step that predictions are made at.
-    pub(super) fn step(&self) -> usize {
+    pub fn step(&self) -> usize {
         self.step
     }
 
@@ -128,7 +128,7 @@ impl FeatureContext {
 impl View<'_> {
     /// The context of the step `now`, from the demand before it. Call it for each step in turn, with the `distances` of
     /// the step before.
-    pub(super) fn context(&self, now: usize, distances: &mut Distances) -> FeatureContext {
+    pub fn context(&self, now: usize, distances: &mut Distances) -> FeatureContext {
         let day = self.grid.day();
         let age = now.saturating_sub(self.buffer.first());
         let known = DAYS.min(age.saturating_sub(self.grid.minutes(BEFORE_A_DAY)) / day);
@@ -153,18 +153,14 @@ impl View<'_> {
     }
 
     /// The outcome of a prediction: the peak demand of its window, relative to the level before it.
-    pub(super) fn outcome(&self, made_at: usize, window: Window) -> f64 {
+    pub fn outcome(&self, made_at: usize, window: Window) -> f64 {
         let steps = window.after(made_at);
         self.scale.of(self.buffer.highest(steps.from, steps.to)) - self.five(made_at)
     }
 
     /// The weighted demand of the past days, `ahead` steps after the context's time of day, repeated daily; and the
     /// level of the hour before that time of day. `None` without a day of history.
-    pub(super) fn similar_days(
-        &self,
-        context: &FeatureContext,
-        ahead: usize,
-    ) -> Option<(f64, f64)> {
+    pub fn similar_days(&self, context: &FeatureContext, ahead: usize) -> Option<(f64, f64)> {
         let day = self.grid.day();
         let (mut weight, mut then, mut before) = (0.0, 0.0, 0.0);
         let days = context
@@ -182,7 +178,7 @@ impl View<'_> {
     }
 
     /// The features for predicting a window.
-    pub(super) fn row(&self, context: &FeatureContext, window: Window) -> Row {
+    pub fn row(&self, context: &FeatureContext, window: Window) -> Row {
         let mut row = context.shared;
         if context.known > 0 {
             self.add_days(context, window, &mut row);

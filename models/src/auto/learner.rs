@@ -16,15 +16,15 @@ use crate::budget::TradeOffs;
 use crate::forecast::{CEILING_RATIO, DemandBounds};
 
 /// Minutes of demand before anything is predicted.
-pub(super) const LEAST_MINUTES: i64 = 120;
+pub const LEAST_MINUTES: i64 = 120;
 /// Minutes of demand before the model learns from a step.
-pub(super) const FEATURES_FROM: i64 = 60;
+pub const FEATURES_FROM: i64 = 60;
 /// Minutes between two scans of the whole history for extremes.
 const EXTREMES_EVERY: i64 = 360;
 
 /// The models on one scale.
 #[derive(Debug, Clone)]
-pub(super) struct Learner {
+pub struct Learner {
     fit: ScaleFit,
     models: Models,
     distances: Distances,
@@ -38,13 +38,13 @@ pub(super) struct Learner {
 
 /// The models of the windows.
 #[derive(Debug, Clone)]
-pub(super) struct Models {
+pub struct Models {
     /// The window until a replica that is asked for in a minute is ready, in which a removal now would hurt.
-    pub(super) hold: WindowModel,
+    pub hold: WindowModel,
     /// The window about when a replica that is asked for now becomes ready. Absent if one window is used for both.
-    pub(super) raise: Option<WindowModel>,
+    pub raise: Option<WindowModel>,
     /// Uses persistence while a model is no better.
-    pub(super) fall_back: bool,
+    pub fall_back: bool,
 }
 
 /// A scale, the mean demand it was chosen for, and the step it was chosen at.
@@ -52,17 +52,17 @@ pub(super) struct Models {
 /// # Units
 /// `mean` is in the unit of the history; `made_at` is a number of steps.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ScaleFit {
-    pub(super) scale: Scale,
-    pub(super) mean: f64,
-    pub(super) made_at: usize,
+pub struct ScaleFit {
+    pub scale: Scale,
+    pub mean: f64,
+    pub made_at: usize,
 }
 
 // === impl Models ===
 
 impl Models {
     /// The windows, that of `raise` last.
-    pub(super) fn windows(&self) -> Vec<Window> {
+    pub fn windows(&self) -> Vec<Window> {
         std::iter::once(&self.hold)
             .chain(&self.raise)
             .map(WindowModel::window)
@@ -100,12 +100,7 @@ impl Models {
 
 impl Learner {
     /// A learner without data.
-    pub(super) fn new(
-        fit: ScaleFit,
-        models: Models,
-        quantile: Quantile,
-        path: Option<PathModel>,
-    ) -> Self {
+    pub fn new(fit: ScaleFit, models: Models, quantile: Quantile, path: Option<PathModel>) -> Self {
         Self {
             fit,
             models,
@@ -118,7 +113,7 @@ impl Learner {
     }
 
     /// Learns and predicts one step, with the lookups of `cache` if there is one.
-    pub(super) fn advance(&mut self, view: &View<'_>, cache: &mut Option<LookupCache>, now: usize) {
+    pub fn advance(&mut self, view: &View<'_>, cache: &mut Option<LookupCache>, now: usize) {
         if let Some(cache) = cache {
             cache.extend(view, now);
         }
@@ -127,7 +122,7 @@ impl Learner {
     }
 
     /// Updates the margins to their values at step `at`.
-    pub(super) fn calibrate(&mut self, at: usize) {
+    pub fn calibrate(&mut self, at: usize) {
         self.models.each().for_each(|model| model.calibrate(at));
         let quantile = self.quantile();
         if let Some(path) = &mut self.path {
@@ -136,32 +131,32 @@ impl Learner {
     }
 
     /// The quantile in use.
-    pub(super) fn quantile(&self) -> f64 {
+    pub fn quantile(&self) -> f64 {
         self.quantile.get()
     }
 
     /// Changes the price, if the quantile is chosen by one.
-    pub(super) fn set_price(&mut self, price: f64) {
+    pub fn set_price(&mut self, price: f64) {
         self.quantile.set_price(price);
     }
 
     /// The short minutes and the replicas of each quantile, if they are measured.
-    pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
+    pub fn trade_offs(&self) -> Option<TradeOffs> {
         self.quantile.trade_offs()
     }
 
     /// The level of the last five minutes and the prediction of the whole window relative to it, both scaled.
-    pub(super) fn point(&self) -> Option<(f64, f64)> {
+    pub fn point(&self) -> Option<(f64, f64)> {
         self.models.hold.point()
     }
 
     /// The predictor in use for the whole window; `None` while there is none.
-    pub(super) fn predictor_state(&self) -> Option<PredictorState> {
+    pub fn predictor_state(&self) -> Option<PredictorState> {
         self.models.hold.predictor_state(self.models.fall_back)
     }
 
     /// The upper bound of the whole window, in demand.
-    pub(super) fn upper(&self, quantile: f64) -> Option<f64> {
+    pub fn upper(&self, quantile: f64) -> Option<f64> {
         let scaled = self
             .models
             .hold
@@ -170,7 +165,7 @@ impl Learner {
     }
 
     /// The bounds that a count is held against, in demand.
-    pub(super) fn bounds(&self, quantile: f64) -> Option<DemandBounds> {
+    pub fn bounds(&self, quantile: f64) -> Option<DemandBounds> {
         let DemandBounds { raise, hold } = self.models.bounds(quantile)?;
         Some(DemandBounds {
             raise: self.demand(raise),
@@ -179,7 +174,7 @@ impl Learner {
     }
 
     /// The path over the next `steps` steps with its upper bounds, in demand; `None` if the path is disabled.
-    pub(super) fn path(&self, view: &View<'_>, steps: usize) -> Option<ForecastPath> {
+    pub fn path(&self, view: &View<'_>, steps: usize) -> Option<ForecastPath> {
         let mut ahead = self
             .path
             .as_ref()?
@@ -191,27 +186,27 @@ impl Learner {
     }
 
     /// The scale that all of it is on.
-    pub(super) fn fit(&self) -> ScaleFit {
+    pub fn fit(&self) -> ScaleFit {
         self.fit
     }
 
     /// The coverage of the predictor in use for the whole window.
-    pub(super) fn coverage(&self) -> Option<f64> {
+    pub fn coverage(&self) -> Option<f64> {
         self.models.hold.coverage(self.models.fall_back)
     }
 
     /// The skill of the model of the whole window against persistence.
-    pub(super) fn skill(&self) -> Option<f64> {
+    pub fn skill(&self) -> Option<f64> {
         self.models.hold.skill()
     }
 
     /// The highest and the lowest demand in the buffer.
-    pub(super) fn extremes(&self) -> (f64, f64) {
+    pub fn extremes(&self) -> (f64, f64) {
         self.extremes
     }
 
     /// Bytes kept on the heap.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let raise = self.models.raise.as_ref().map_or(0, WindowModel::bytes);
         self.models.hold.bytes()
             + raise

@@ -12,14 +12,14 @@ use crate::conformal::{Errors, RankedErrors};
 use crate::grid::Grid;
 
 /// Minutes between two refreshes of the model's margins.
-pub(super) const REFRESHED_EVERY: i64 = 5;
+pub const REFRESHED_EVERY: i64 = 5;
 
 /// The errors so far, and the margins that follow from them.
 ///
 /// # Units
 /// Errors and margins are differences of logarithms, as on the scale of the learner; `reach` is a number of steps.
 #[derive(Debug, Clone)]
-pub(super) struct Margins {
+pub struct Margins {
     grid: Grid,
     /// The number of steps of a decision window after its first one.
     reach: usize,
@@ -39,19 +39,19 @@ pub(super) struct Margins {
 /// The margins that the recorded bounds have. They are renewed less often than those of the published ones, so that
 /// learning a whole history at once is cheap and gives the same result as learning it step by step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Compared {
-    pub(super) quantile: f64,
-    pub(super) model: f64,
-    pub(super) persistence: f64,
+pub struct Compared {
+    pub quantile: f64,
+    pub model: f64,
+    pub persistence: f64,
     /// The model's at the quantile of the published bound; renewed more often.
-    pub(super) published: f64,
+    pub published: f64,
 }
 
 // === impl Margins ===
 
 impl Margins {
     /// No errors, of windows with `reach` steps after the first one, compared every `compared_every` minutes.
-    pub(super) fn new(grid: Grid, reach: usize, compared_every: i64, compared: bool) -> Self {
+    pub fn new(grid: Grid, reach: usize, compared_every: i64, compared: bool) -> Self {
         let kept = DAYS * grid.day() + grid.minutes(2 * compared_every);
         Self {
             grid,
@@ -72,7 +72,7 @@ impl Margins {
     }
 
     /// Records the outcome of the prediction made at a step, relative to the level then, and the error of the model.
-    pub(super) fn record(&mut self, made_at: usize, outcome: f64, error: Option<f64>) {
+    pub fn record(&mut self, made_at: usize, outcome: f64, error: Option<f64>) {
         if let Some(outcomes) = &mut self.outcomes {
             outcomes.record(made_at, outcome);
         }
@@ -82,7 +82,7 @@ impl Margins {
     }
 
     /// Updates the margins of the model to step `at`, and those of persistence if they are in use.
-    pub(super) fn refresh(&mut self, at: usize, fallen_back: bool) {
+    pub fn refresh(&mut self, at: usize, fallen_back: bool) {
         if self.refreshed_at == Some(at) {
             return;
         }
@@ -96,7 +96,7 @@ impl Margins {
     }
 
     /// Renews the margins for the comparison at a quantile, and that of the published bound, at `adjusted`.
-    pub(super) fn compare(&mut self, now: usize, quantile: f64, adjusted: f64) {
+    pub fn compare(&mut self, now: usize, quantile: f64, adjusted: f64) {
         self.refresh(now, false);
         self.rank_persistence(now);
         self.compared = (self.has_model && self.has_persistence).then(|| Compared {
@@ -108,7 +108,7 @@ impl Margins {
     }
 
     /// Renews the margin at the quantile of the published bound. The margins in use must be refreshed after it.
-    pub(super) fn update_published(&mut self, now: usize, adjusted: f64) {
+    pub fn update_published(&mut self, now: usize, adjusted: f64) {
         let known = self.known(now);
         if let Some(compared) = &mut self.compared {
             self.model.rank_roughly(&self.errors, self.grid, now, known);
@@ -119,7 +119,7 @@ impl Margins {
     }
 
     /// Drops the errors that are no longer used.
-    pub(super) fn forget(&mut self, now: usize) {
+    pub fn forget(&mut self, now: usize) {
         let oldest = now.saturating_sub(DAYS * self.grid.day() + self.grid.minutes(60));
         self.errors.drop_before(oldest);
         if let Some(outcomes) = &mut self.outcomes {
@@ -128,32 +128,32 @@ impl Margins {
     }
 
     /// Returns true if enough errors of the model are known.
-    pub(super) fn has_model(&self) -> bool {
+    pub fn has_model(&self) -> bool {
         self.has_model
     }
 
     /// Returns true if enough errors of persistence are known.
-    pub(super) fn has_persistence(&self) -> bool {
+    pub fn has_persistence(&self) -> bool {
         self.has_persistence
     }
 
     /// The margins for the comparison, once enough errors of both are known.
-    pub(super) fn compared(&self) -> Option<Compared> {
+    pub fn compared(&self) -> Option<Compared> {
         self.compared
     }
 
     /// The margin of the model's prediction.
-    pub(super) fn model(&self, quantile: f64) -> f64 {
+    pub fn model(&self, quantile: f64) -> f64 {
         self.model.quantile(quantile)
     }
 
     /// The margin of persistence.
-    pub(super) fn persistence(&self, quantile: f64) -> f64 {
+    pub fn persistence(&self, quantile: f64) -> f64 {
         self.persistence.quantile(quantile)
     }
 
     /// Bytes kept on the heap.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let errors = self.errors.bytes() + self.outcomes.as_ref().map_or(0, Errors::bytes);
         errors + self.model.bytes() + self.persistence.bytes()
     }

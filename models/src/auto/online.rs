@@ -296,43 +296,43 @@ impl OnlineModel {
     }
 
     /// The predictor in use; `None` while there is none.
-    pub(super) fn predictor_state(&self) -> Option<PredictorState> {
+    pub(crate) fn predictor_state(&self) -> Option<PredictorState> {
         self.learner.as_ref()?.predictor_state()
     }
 
     /// The steps of the decision window, from the next one on.
-    pub(super) fn window(&self) -> usize {
+    pub(crate) fn window(&self) -> usize {
         self.window.to
     }
 
-    pub(super) fn buffer(&self) -> &DemandBuffer {
+    pub(crate) fn buffer(&self) -> &DemandBuffer {
         &self.buffer
     }
 
     /// The recent coverage of the predictor in use.
-    pub(super) fn coverage(&self) -> Option<f64> {
+    pub(crate) fn coverage(&self) -> Option<f64> {
         self.learner.as_ref()?.coverage()
     }
 
     /// The recent skill of the model against persistence.
-    pub(super) fn skill(&self) -> Option<f64> {
+    pub(crate) fn skill(&self) -> Option<f64> {
         self.learner.as_ref()?.skill()
     }
 
     /// The share of the last day's steps that are raw.
-    pub(super) fn raw_share(&self) -> f64 {
+    pub(crate) fn raw_share(&self) -> f64 {
         let end = self.buffer.end();
         let from = end.saturating_sub(self.grid.day()).max(self.buffer.first());
         count(self.buffer.raw(from, end)) / count((end - from).max(1))
     }
 
     /// The highest and the lowest demand in the buffer.
-    pub(super) fn extremes(&self) -> Option<(f64, f64)> {
+    pub(crate) fn extremes(&self) -> Option<(f64, f64)> {
         self.learner.as_ref().map(Learner::extremes)
     }
 
     /// The highest demand in the buffer.
-    pub(super) fn highest(&self) -> f64 {
+    pub(crate) fn highest(&self) -> f64 {
         match self.extremes() {
             Some((highest, _)) => highest,
             None => self.buffer.highest(self.buffer.first(), self.buffer.end()),
@@ -340,25 +340,25 @@ impl OnlineModel {
     }
 
     /// The number of steps without a hole after which there is an answer.
-    pub(super) fn least(&self) -> usize {
+    pub(crate) fn least(&self) -> usize {
         (self.grid.minutes(FEATURES_FROM) + self.window.to + conformal::LEAST)
             .max(self.grid.minutes(LEAST_MINUTES))
     }
 
     /// The step since which the current scale is in use.
-    pub(super) fn scale_since(&self) -> Option<usize> {
+    pub(crate) fn scale_since(&self) -> Option<usize> {
         self.learner.as_ref().map(|learner| learner.fit().made_at)
     }
 
     /// The path over the next `steps` steps with its upper bounds, in demand; `None` while there is no model, or if the
     /// path is disabled.
-    pub(super) fn path(&self, steps: usize) -> Option<ForecastPath> {
+    pub(crate) fn path(&self, steps: usize) -> Option<ForecastPath> {
         let learner = self.learner.as_ref()?;
         learner.path(&self.view(learner.fit().scale), steps)
     }
 
     /// Bytes kept, including the model itself.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let learned = self.learner.as_ref().map_or(0, Learner::bytes);
         size_of::<Self>() + self.buffer.bytes() + learned
     }

@@ -30,7 +30,7 @@ const FADES_TO: f64 = 0.9;
 
 /// Predictions of single steps ahead.
 #[derive(Debug, Clone)]
-pub(super) struct PathModel {
+pub struct PathModel {
     every: usize,
     solve_every: usize,
     /// The step and the quantile that the margins were updated for.
@@ -83,16 +83,16 @@ struct Knot {
 /// # Shape
 /// Both have the same length; index 0 is the next step.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ForecastPath {
-    pub(super) point: Vec<f64>,
-    pub(super) upper: Vec<f64>,
+pub struct ForecastPath {
+    pub point: Vec<f64>,
+    pub upper: Vec<f64>,
 }
 
 // === impl PathModel ===
 
 impl PathModel {
     /// A model without data.
-    pub(super) fn new(grid: Grid) -> Self {
+    pub fn new(grid: Grid) -> Self {
         let every = grid.minutes(EVERY);
         let coarse = Grid::new(grid.step() * i32::try_from(every).unwrap_or(1));
         let half_life = count(coarse.day());
@@ -121,7 +121,7 @@ impl PathModel {
     }
 
     /// Learns from the demand before `context`'s step, and predicts from it.
-    pub(super) fn step(&mut self, view: &View<'_>, context: &FeatureContext) {
+    pub fn step(&mut self, view: &View<'_>, context: &FeatureContext) {
         let now = context.step();
         if !now.is_multiple_of(self.every) {
             return;
@@ -140,7 +140,7 @@ impl PathModel {
     }
 
     /// Updates the upper bounds to the last full hour before `now`, and to a quantile that has changed since.
-    pub(super) fn calibrate(&mut self, now: usize, quantile: f64) {
+    pub fn calibrate(&mut self, now: usize, quantile: f64) {
         let at = now / self.solve_every * self.solve_every;
         let ranking = Some(Ranking { at, quantile });
         if self.ranked_for != ranking {
@@ -150,12 +150,7 @@ impl PathModel {
     }
 
     /// The next `steps` steps after `context`'s, on the scale of the model.
-    pub(super) fn ahead(
-        &self,
-        view: &View<'_>,
-        context: &FeatureContext,
-        steps: usize,
-    ) -> ForecastPath {
+    pub fn ahead(&self, view: &View<'_>, context: &FeatureContext, steps: usize) -> ForecastPath {
         let last = view.scale.of(view
             .buffer
             .at(context.step().wrapping_sub(1))
@@ -198,7 +193,7 @@ impl PathModel {
     }
 
     /// Bytes kept on the heap.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.horizons.iter().map(HorizonModel::bytes).sum::<usize>() + self.ranked.bytes()
     }
 

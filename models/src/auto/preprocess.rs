@@ -21,7 +21,7 @@ const LARGEST: f64 = 1e300;
 
 /// A model, and the part of the history that it has read.
 #[derive(Debug, Clone)]
-pub(super) struct Preprocessor {
+pub struct Preprocessor {
     online: OnlineModel,
     /// Slots of the history in one step.
     width: usize,
@@ -92,7 +92,7 @@ impl OutlierRuns {
 
 impl Preprocessor {
     /// A model at the first sample of a history.
-    pub(super) fn new(online: OnlineModel, history: &Series, step: SignedDuration) -> Self {
+    pub fn new(online: OnlineModel, history: &Series, step: SignedDuration) -> Self {
         let width = slots(step, history.step()).unwrap_or(1).max(1);
         let seconds = step.as_secs().max(1);
         let first = history
@@ -126,7 +126,7 @@ impl Preprocessor {
 
     /// Returns true if this history contains the next step and no sample before the first known one. False until the
     /// first two hours are complete, because their median decides which of their values are outliers.
-    pub(super) fn continues(&self, history: &Series) -> bool {
+    pub fn continues(&self, history: &Series) -> bool {
         let span = self.next.duration_since(history.start());
         let aligned = span.as_nanos() % history.step().as_nanos().max(1) == 0;
         let reaches = !span.is_negative() && self.next <= history.end();
@@ -135,7 +135,7 @@ impl Preprocessor {
     }
 
     /// Reads every step up to the newest measured one.
-    pub(super) fn take(&mut self, history: &Series) {
+    pub fn take(&mut self, history: &Series) {
         let span = self.next.duration_since(history.start());
         let from = slots(span, history.step()).unwrap_or(usize::MAX);
         let new = history.values().get(from..).unwrap_or_default();
@@ -153,42 +153,42 @@ impl Preprocessor {
     }
 
     /// Changes the price of the model.
-    pub(super) fn set_price(&mut self, price: f64) {
+    pub fn set_price(&mut self, price: f64) {
         self.online.set_price(price);
     }
 
     /// The model, up to the newest measured step.
-    pub(super) fn online(&self) -> &OnlineModel {
+    pub fn online(&self) -> &OnlineModel {
         &self.online
     }
 
     /// The instant of the next step: the end of the measured history.
-    pub(super) fn next(&self) -> Timestamp {
+    pub fn next(&self) -> Timestamp {
         self.next
     }
 
     /// The instant of the newest step that was measured.
-    pub(super) fn newest(&self) -> Timestamp {
+    pub fn newest(&self) -> Timestamp {
         self.next.saturating_sub(self.step).unwrap_or(self.next)
     }
 
     /// The instant of the first sample of the history that was learned.
-    pub(super) fn learnt_from(&self) -> Timestamp {
+    pub fn learnt_from(&self) -> Timestamp {
         self.learnt_from
     }
 
     /// The number of measured steps.
-    pub(super) fn usable(&self) -> usize {
+    pub fn usable(&self) -> usize {
         self.usable
     }
 
     /// The number of steps whose values were rejected as outliers.
-    pub(super) fn rejected(&self) -> usize {
+    pub fn rejected(&self) -> usize {
         self.rejected
     }
 
     /// The number of steps without a sample at the end of the history.
-    pub(super) fn missing_at_end(&self, history: &Series) -> usize {
+    pub fn missing_at_end(&self, history: &Series) -> usize {
         slots(history.end().duration_since(self.next), self.step).unwrap_or(0)
     }
 

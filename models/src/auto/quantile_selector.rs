@@ -25,7 +25,7 @@ use crate::forecast::{DemandBounds, KEPT_ABOVE};
 /// the tolerance of the HPA.
 pub const DEFAULT_QUANTILE: f64 = 0.94;
 /// The quantiles to choose from.
-pub(super) const QUANTILE_LEVELS: [f64; 15] = [
+pub const QUANTILE_LEVELS: [f64; 15] = [
     0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998,
 ];
 /// The half-life of evidence, in days.
@@ -40,11 +40,11 @@ const PRIOR_SHORT: f64 = 0.1;
 const TOLERANCE: f64 = KEPT_ABOVE;
 
 /// One value per quantile level.
-pub(super) type PerLevel<T = f64> = [T; QUANTILE_LEVELS.len()];
+pub type PerLevel<T = f64> = [T; QUANTILE_LEVELS.len()];
 
 /// The goal that the quantile is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Goal {
+pub enum Goal {
     /// The lowest quantile whose short minutes are at most this share of all.
     AtMost(f64),
     /// The least sum of the short share and this price times the replicas; the initial quantile while it has none.
@@ -53,13 +53,13 @@ pub(super) enum Goal {
 
 /// The delays with which replica counts take effect, in steps.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ReplicaTiming {
+pub struct ReplicaTiming {
     /// Steps from a decision until its replicas serve.
-    pub(super) lead: usize,
+    pub lead: usize,
     /// Steps for which a count is held before it may decrease.
-    pub(super) held: usize,
+    pub held: usize,
     /// Steps of a day.
-    pub(super) day: f64,
+    pub day: f64,
 }
 
 /// The short minutes that every quantile level would have had, and its replicas.
@@ -67,7 +67,7 @@ pub(super) struct ReplicaTiming {
 /// # Units
 /// Counts are replicas if `per_replica` is known, else amounts of demand.
 #[derive(Debug, Clone)]
-pub(super) struct QuantileSelector {
+pub struct QuantileSelector {
     goal: Goal,
     per_replica: Option<f64>,
     timing: ReplicaTiming,
@@ -97,7 +97,7 @@ struct VirtualAutoscaler {
 
 impl QuantileSelector {
     /// A selector without evidence.
-    pub(super) fn new(goal: Goal, per_replica: Option<f64>, timing: ReplicaTiming) -> Self {
+    pub fn new(goal: Goal, per_replica: Option<f64>, timing: ReplicaTiming) -> Self {
         Self {
             goal,
             per_replica: per_replica.filter(|size| size.is_finite() && *size > 0.0),
@@ -110,14 +110,14 @@ impl QuantileSelector {
     }
 
     /// Replaces the goal.
-    pub(super) fn set_goal(&mut self, goal: Goal) {
+    pub fn set_goal(&mut self, goal: Goal) {
         self.goal = goal;
     }
 
     /// Records the demand of the last step, and the bounds of the coming windows at each quantile level.
     ///
     /// The demand is compared with what the decisions before provide, before the next one is made.
-    pub(super) fn step(&mut self, demand: f64, bounds: &PerLevel<Option<DemandBounds>>) {
+    pub fn step(&mut self, demand: f64, bounds: &PerLevel<Option<DemandBounds>>) {
         let (size, timing, retention) = (self.per_replica, self.timing, self.retention);
         // Without a forecast all levels are alike, which says nothing about them.
         let is_evidence = bounds.iter().any(Option::is_some);
@@ -135,7 +135,7 @@ impl QuantileSelector {
     }
 
     /// The quantile in use; the default before there is enough evidence.
-    pub(super) fn quantile(&self) -> f64 {
+    pub fn quantile(&self) -> f64 {
         match self.goal {
             Goal::AtMost(_) if !self.has_evidence() => DEFAULT_QUANTILE,
             Goal::AtMost(share) => QUANTILE_LEVELS
@@ -152,7 +152,7 @@ impl QuantileSelector {
 
     /// The short minutes and the replicas of each level; `None` before the first forecast. Until there is enough
     /// evidence, the short minutes are those of the prior alone.
-    pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
+    pub fn trade_offs(&self) -> Option<TradeOffs> {
         if self.evidence <= 0.0 {
             return None;
         }
@@ -190,7 +190,7 @@ impl QuantileSelector {
     }
 
     /// Bytes kept on the heap.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let counts = self.alone.desired.capacity() + self.alone.asked.capacity();
         size_of::<f64>() * counts * (QUANTILE_LEVELS.len() + 1)
     }

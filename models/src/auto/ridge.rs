@@ -38,7 +38,7 @@ const HUBER: f64 = 3.0;
 /// `gram` is [`FEATURES`] by [`FEATURES`], `moment` and `beta` have [`FEATURES`] values, all in the order of the
 /// features.
 #[derive(Debug, Clone)]
-pub(super) struct Ridge {
+pub struct Ridge {
     /// The matrix by rows; only the lower triangle is used.
     gram: [Row; FEATURES],
     moment: Row,
@@ -57,7 +57,7 @@ pub(super) struct Ridge {
 
 impl Ridge {
     /// A model without data: it predicts a part of the growth on similar days.
-    pub(super) fn new(tau: f64, half_life: f64) -> Self {
+    pub fn new(tau: f64, half_life: f64) -> Self {
         Self {
             gram: [[0.0; FEATURES]; FEATURES],
             moment: [0.0; FEATURES],
@@ -71,7 +71,7 @@ impl Ridge {
     }
 
     /// The prediction for these features.
-    pub(super) fn predict(&self, row: &Row) -> f64 {
+    pub fn predict(&self, row: &Row) -> f64 {
         dot(&self.beta, row)
     }
 
@@ -79,7 +79,7 @@ impl Ridge {
     ///
     /// The weight of the update is `2 * tau` if the prediction was too low, else `2 * (1 - tau)`, and less by `3
     /// sigma / |error|` for an error beyond three of the usual ones.
-    pub(super) fn learn(&mut self, row: &Row, outcome: f64, error: f64) {
+    pub fn learn(&mut self, row: &Row, outcome: f64, error: f64) {
         let size = error.abs();
         let asymmetry = if error > 0.0 {
             self.tau
@@ -123,7 +123,7 @@ impl Ridge {
     /// Solves for the coefficients. Keeps the old ones and returns `false` if the equations have no solution.
     ///
     /// Before [`LEAST_UPDATES`] it keeps the prior.
-    pub(super) fn solve(&mut self) -> bool {
+    pub fn solve(&mut self) -> bool {
         if self.updates < LEAST_UPDATES {
             return true;
         }

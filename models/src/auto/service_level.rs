@@ -46,7 +46,7 @@ pub enum ServiceLevel {
 
 /// The quantile in use: fixed, or selected by its measured under-provisioning.
 #[derive(Debug, Clone)]
-pub(super) enum Quantile {
+pub enum Quantile {
     Fixed(f64),
     Selected(Box<QuantileSelector>),
 }
@@ -62,7 +62,7 @@ impl Default for ServiceLevel {
 
 impl ServiceLevel {
     /// The quantile in use before anything is measured.
-    pub(super) fn initial_quantile(self) -> f64 {
+    pub(crate) fn initial_quantile(self) -> f64 {
         match self {
             Self::Quantile(quantile) => quantile,
             Self::UnderProvisioned { .. } | Self::Priced { .. } => DEFAULT_QUANTILE,
@@ -74,7 +74,7 @@ impl ServiceLevel {
 
 impl Quantile {
     /// The quantile for a service level, with a lead time in minutes.
-    pub(super) fn new(service_level: ServiceLevel, grid: Grid, lead_minutes: i64) -> Self {
+    pub fn new(service_level: ServiceLevel, grid: Grid, lead_minutes: i64) -> Self {
         let (goal, per_replica) = match service_level {
             ServiceLevel::Quantile(quantile) => return Self::Fixed(quantile),
             ServiceLevel::UnderProvisioned {
@@ -92,14 +92,14 @@ impl Quantile {
     }
 
     /// Changes the price, if the quantile is chosen by one.
-    pub(super) fn set_price(&mut self, price: f64) {
+    pub fn set_price(&mut self, price: f64) {
         if let Self::Selected(selector) = self {
             selector.set_goal(Goal::Price(Some(price)));
         }
     }
 
     /// The short minutes and the replicas of each level, if they are measured.
-    pub(super) fn trade_offs(&self) -> Option<TradeOffs> {
+    pub fn trade_offs(&self) -> Option<TradeOffs> {
         match self {
             Self::Fixed(_) => None,
             Self::Selected(selector) => selector.trade_offs(),
@@ -107,7 +107,7 @@ impl Quantile {
     }
 
     /// The quantile in use.
-    pub(super) fn get(&self) -> f64 {
+    pub fn get(&self) -> f64 {
         match self {
             Self::Fixed(quantile) => *quantile,
             Self::Selected(selector) => selector.quantile(),
@@ -115,19 +115,19 @@ impl Quantile {
     }
 
     /// Returns true if the quantile depends on measurements, so that [`step`](Self::step) must be called.
-    pub(super) fn is_selected(&self) -> bool {
+    pub fn is_selected(&self) -> bool {
         matches!(self, Self::Selected(_))
     }
 
     /// Records the demand of the last step and the bounds that each quantile level gives for the coming windows.
-    pub(super) fn step(&mut self, demand: f64, bounds: &PerLevel<Option<DemandBounds>>) {
+    pub fn step(&mut self, demand: f64, bounds: &PerLevel<Option<DemandBounds>>) {
         if let Self::Selected(selector) = self {
             selector.step(demand, bounds);
         }
     }
 
     /// Bytes kept on the heap.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Fixed(_) => 0,
             Self::Selected(selector) => selector.bytes(),

@@ -4,27 +4,27 @@
 /// The evidence needed for a result, as a part of the averaging time: one day of three.
 const LEAST_EVIDENCE: f64 = 1.0 / 3.0;
 /// Days that the averages cover.
-pub(super) const MEMORY_DAYS: f64 = 3.0;
+pub const MEMORY_DAYS: f64 = 3.0;
 
 /// The upper bounds that one decision window was predicted to stay within.
 ///
 /// # Units
 /// That of the demand.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
-    pub(super) model: f64,
-    pub(super) persistence: f64,
+pub struct Bounds {
+    pub model: f64,
+    pub persistence: f64,
     /// The bound of the model as it is published, whose coverage is followed.
-    pub(super) published: f64,
+    pub published: f64,
     /// The quantile of all three bounds.
-    pub(super) quantile: f64,
+    pub quantile: f64,
 }
 
 /// One prediction and its outcome.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Outcome {
-    pub(super) demand: f64,
-    pub(super) bounds: Bounds,
+pub struct Outcome {
+    pub demand: f64,
+    pub bounds: Bounds,
 }
 
 /// Moving averages over about three days.
@@ -33,7 +33,7 @@ pub(super) struct Outcome {
 /// Each average moves by `share` of the difference with every outcome, from zero; divided by `evidence`, which moves
 /// from zero to one alike, it is the mean of what was seen.
 #[derive(Debug, Clone)]
-pub(super) struct SkillTracker {
+pub struct SkillTracker {
     /// The weight of one step.
     share: f64,
     /// The total weight of the averages, up to 1.
@@ -48,7 +48,7 @@ pub(super) struct SkillTracker {
 
 impl SkillTracker {
     /// A tracker without data; `day` steps make a day.
-    pub(super) fn new(day: f64) -> Self {
+    pub fn new(day: f64) -> Self {
         Self {
             share: 1.0 / (MEMORY_DAYS * day),
             evidence: 0.0,
@@ -60,7 +60,7 @@ impl SkillTracker {
     }
 
     /// Records the outcome of one prediction.
-    pub(super) fn note(&mut self, outcome: &Outcome) {
+    pub fn note(&mut self, outcome: &Outcome) {
         let Bounds {
             model,
             persistence,
@@ -78,19 +78,19 @@ impl SkillTracker {
     }
 
     /// The share of windows whose demand stayed within the model's bound; `None` without a day of evidence.
-    pub(super) fn coverage(&self) -> Option<f64> {
+    pub fn coverage(&self) -> Option<f64> {
         self.has_evidence().then(|| self.covered / self.evidence)
     }
 
     /// The share of windows whose demand stayed within the bound of persistence; `None` without a day of evidence.
-    pub(super) fn coverage_of_persistence(&self) -> Option<f64> {
+    pub fn coverage_of_persistence(&self) -> Option<f64> {
         self.has_evidence()
             .then(|| self.covered_by_persistence / self.evidence)
     }
 
     /// One minus the loss relative to that of persistence; `None` without a day of evidence, or if the loss of
     /// persistence is zero.
-    pub(super) fn skill(&self) -> Option<f64> {
+    pub fn skill(&self) -> Option<f64> {
         (self.has_evidence() && self.loss_of_persistence > 0.0)
             .then(|| 1.0 - self.loss / self.loss_of_persistence)
     }

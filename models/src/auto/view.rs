@@ -17,16 +17,16 @@ const WIDENED_BY: i64 = 5;
 
 /// The steps that a prediction is for, as offsets from the step it is made at, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Window {
-    pub(super) from: usize,
-    pub(super) to: usize,
+pub struct Window {
+    pub from: usize,
+    pub to: usize,
 }
 
 /// The logarithm of demand plus an offset, which keeps it close to linear.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Scale {
+pub struct Scale {
     /// Added to demand before the logarithm; positive.
-    pub(super) offset: f64,
+    pub offset: f64,
 }
 
 /// The scaled mean demand of the 5, 15 and 60 minutes before a step.
@@ -34,25 +34,25 @@ pub(super) struct Scale {
 /// # Units
 /// Natural logarithms of demand plus the offset of the scale.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Levels {
-    pub(super) five: f64,
-    pub(super) quarter: f64,
-    pub(super) hour: f64,
+pub struct Levels {
+    pub five: f64,
+    pub quarter: f64,
+    pub hour: f64,
 }
 
 /// The demand on a scale and a grid.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct View<'a> {
-    pub(super) buffer: &'a DemandBuffer,
-    pub(super) scale: Scale,
-    pub(super) grid: Grid,
+pub struct View<'a> {
+    pub buffer: &'a DemandBuffer,
+    pub scale: Scale,
+    pub grid: Grid,
     /// Values that were computed before.
-    pub(super) cache: Option<&'a LookupCache>,
+    pub cache: Option<&'a LookupCache>,
 }
 
 /// Levels and peaks by step, on one scale.
 #[derive(Debug, Clone)]
-pub(super) struct LookupCache {
+pub struct LookupCache {
     /// The step of the first value of each list.
     first: usize,
     levels: Vec<Levels>,
@@ -71,7 +71,7 @@ struct Span {
 
 impl Window {
     /// The absolute steps of the window of a prediction made at `step`.
-    pub(super) fn after(self, step: usize) -> Self {
+    pub fn after(self, step: usize) -> Self {
         Self {
             from: step + self.from,
             to: step + self.to,
@@ -83,12 +83,12 @@ impl Window {
 
 impl Scale {
     /// `ln(demand + offset)`.
-    pub(super) fn of(self, demand: f64) -> f64 {
+    pub fn of(self, demand: f64) -> f64 {
         (demand + self.offset).ln()
     }
 
     /// The demand of a scaled value, never below zero.
-    pub(super) fn inverse(self, scaled: f64) -> f64 {
+    pub fn inverse(self, scaled: f64) -> f64 {
         (scaled.exp() - self.offset).max(0.0)
     }
 }
@@ -97,18 +97,18 @@ impl Scale {
 
 impl Levels {
     /// The level of the last hour.
-    pub(super) fn hour(&self) -> f64 {
+    pub fn hour(&self) -> f64 {
         self.hour
     }
 
     /// The level of the last quarter of an hour above that of the last hour.
-    pub(super) fn trend(&self) -> f64 {
+    pub fn trend(&self) -> f64 {
         self.quarter - self.hour
     }
 
     /// The difference of the demand before two steps: half the difference of their levels, and all of that of their
     /// trends.
-    pub(super) fn distance(&self, other: &Self) -> f64 {
+    pub fn distance(&self, other: &Self) -> f64 {
         0.5 * (self.quarter - other.quarter).abs() + (self.trend() - other.trend()).abs()
     }
 }
@@ -117,7 +117,7 @@ impl Levels {
 
 impl<'a> View<'a> {
     /// The demand on a scale and a grid, without a cache.
-    pub(super) fn new(buffer: &'a DemandBuffer, scale: Scale, grid: Grid) -> Self {
+    pub fn new(buffer: &'a DemandBuffer, scale: Scale, grid: Grid) -> Self {
         Self {
             buffer,
             scale,
@@ -129,7 +129,7 @@ impl<'a> View<'a> {
 
 impl View<'_> {
     /// The levels before a step.
-    pub(super) fn levels(&self, step: usize) -> Levels {
+    pub fn levels(&self, step: usize) -> Levels {
         if let Some(levels) = self.cache.and_then(|cache| cache.levels(step)) {
             return levels;
         }
@@ -145,7 +145,7 @@ impl View<'_> {
     }
 
     /// The level of the five minutes before a step.
-    pub(super) fn five(&self, step: usize) -> f64 {
+    pub fn five(&self, step: usize) -> f64 {
         match self.cache.and_then(|cache| cache.levels(step)) {
             Some(levels) => levels.five,
             None => self
@@ -155,7 +155,7 @@ impl View<'_> {
     }
 
     /// The highest smoothed demand of these steps.
-    pub(super) fn smoothed_peak(&self, steps: Window) -> f64 {
+    pub fn smoothed_peak(&self, steps: Window) -> f64 {
         match self.cache.and_then(|cache| cache.smoothed_peak(steps)) {
             Some(smoothed_peak) => smoothed_peak,
             None => self
@@ -165,7 +165,7 @@ impl View<'_> {
     }
 
     /// The highest demand of these steps and those around them.
-    pub(super) fn widened_peak(&self, steps: Window) -> f64 {
+    pub fn widened_peak(&self, steps: Window) -> f64 {
         if let Some(widened_peak) = self.cache.and_then(|cache| cache.widened_peak(steps)) {
             return widened_peak;
         }
@@ -175,7 +175,7 @@ impl View<'_> {
     }
 
     /// The number of steps by which a window is widened on each side.
-    pub(super) fn wider(&self) -> usize {
+    pub fn wider(&self) -> usize {
         self.grid.minutes(WIDENED_BY)
     }
 }
@@ -184,7 +184,7 @@ impl View<'_> {
 
 impl LookupCache {
     /// An empty cache for windows of these widths.
-    pub(super) fn new(first: usize, widths: &[usize]) -> Self {
+    pub fn new(first: usize, widths: &[usize]) -> Self {
         let spans = widths
             .iter()
             .map(|width| Span {
@@ -201,7 +201,7 @@ impl LookupCache {
     }
 
     /// Adds the values that are known at the step `now`.
-    pub(super) fn extend(&mut self, view: &View<'_>, now: usize) {
+    pub fn extend(&mut self, view: &View<'_>, now: usize) {
         for step in self.first + self.levels.len()..=now {
             self.levels.push(view.levels(step));
         }
@@ -219,12 +219,12 @@ impl LookupCache {
     }
 
     /// The levels before a step.
-    pub(super) fn levels(&self, step: usize) -> Option<Levels> {
+    pub fn levels(&self, step: usize) -> Option<Levels> {
         self.levels.get(step.checked_sub(self.first)?).copied()
     }
 
     /// The highest smoothed demand of a window of steps.
-    pub(super) fn smoothed_peak(&self, steps: Window) -> Option<f64> {
+    pub fn smoothed_peak(&self, steps: Window) -> Option<f64> {
         self.span(steps)?
             .smoothed_peak
             .get(steps.from.checked_sub(self.first)?)
@@ -232,7 +232,7 @@ impl LookupCache {
     }
 
     /// The highest demand around a window of steps.
-    pub(super) fn widened_peak(&self, steps: Window) -> Option<f64> {
+    pub fn widened_peak(&self, steps: Window) -> Option<f64> {
         self.span(steps)?
             .widened_peak
             .get(steps.from.checked_sub(self.first)?)

@@ -37,7 +37,7 @@ const MOST_ADAPTED: f64 = 1.5;
 
 /// The model of one window, and its measured accuracy. All values are on the scale of its learner.
 #[derive(Debug, Clone)]
-pub(super) struct WindowModel {
+pub struct WindowModel {
     window: Window,
     /// Uses the features of the minutes before the last one.
     minutes_before: bool,
@@ -69,7 +69,7 @@ struct PendingPrediction {
 
 /// The predictor that gives the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PredictorState {
+pub enum PredictorState {
     /// The calibrated model.
     Model,
     /// Calibrated persistence, because too few errors of the model are known.
@@ -84,7 +84,7 @@ pub(super) enum PredictorState {
 
 impl WindowModel {
     /// A model without data; `compared` with persistence, or always in use.
-    pub(super) fn new(window: Window, minutes_before: bool, compared: bool, grid: Grid) -> Self {
+    pub fn new(window: Window, minutes_before: bool, compared: bool, grid: Grid) -> Self {
         let day = count(grid.day());
         Self {
             window,
@@ -100,12 +100,12 @@ impl WindowModel {
     }
 
     /// The window that is predicted.
-    pub(super) fn window(&self) -> Window {
+    pub fn window(&self) -> Window {
         self.window
     }
 
     /// Learns from the outcomes that are known before the context's step, which is new.
-    pub(super) fn learn(&mut self, view: &View<'_>, now: usize) {
+    pub fn learn(&mut self, view: &View<'_>, now: usize) {
         if let Some(made_at) = now.checked_sub(self.window.to + 1) {
             self.learn_from(view, made_at);
         }
@@ -120,7 +120,7 @@ impl WindowModel {
     }
 
     /// Predicts the window after the context's step; the point is kept back while the model is not `ready`.
-    pub(super) fn predict(&mut self, view: &View<'_>, context: &FeatureContext, ready: bool) {
+    pub fn predict(&mut self, view: &View<'_>, context: &FeatureContext, ready: bool) {
         let mut row = view.row(context, self.window);
         if !self.minutes_before {
             row.iter_mut().skip(MINUTES_BEFORE).for_each(|x| *x = 0.0);
@@ -136,7 +136,7 @@ impl WindowModel {
 
     /// Renews the margins for the comparison with persistence when they are due, or earlier while too few errors are
     /// known.
-    pub(super) fn compare(&mut self, grid: Grid, now: usize, quantile: f64) {
+    pub fn compare(&mut self, grid: Grid, now: usize, quantile: f64) {
         let soon = now.is_multiple_of(grid.minutes(REFRESHED_EVERY));
         let young = !(self.margins.has_model() && self.margins.has_persistence());
         let adjusted = self.adjusted(quantile);
@@ -151,7 +151,7 @@ impl WindowModel {
     }
 
     /// Drops the errors that are no longer used, for a model that is not compared.
-    pub(super) fn forget(&mut self, grid: Grid, now: usize) {
+    pub fn forget(&mut self, grid: Grid, now: usize) {
         if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) {
             self.margins.forget(now);
         }
@@ -159,7 +159,7 @@ impl WindowModel {
 
     /// Records the upper bounds of the newest window by the model and by persistence, for the comparison; `demand` takes
     /// a value from the scale.
-    pub(super) fn record_bounds(&mut self, demand: impl Fn(f64) -> f64) {
+    pub fn record_bounds(&mut self, demand: impl Fn(f64) -> f64) {
         let (Some((level, point)), Some(compared)) = (self.point(), self.margins.compared()) else {
             return;
         };
@@ -174,19 +174,19 @@ impl WindowModel {
     }
 
     /// Updates the margins to their values at step `at`.
-    pub(super) fn calibrate(&mut self, at: usize) {
+    pub fn calibrate(&mut self, at: usize) {
         let fallen_back = self.unskilled || !self.sound;
         self.margins.refresh(at, fallen_back);
     }
 
     /// The level of the last five minutes and the prediction relative to it.
-    pub(super) fn point(&self) -> Option<(f64, f64)> {
+    pub fn point(&self) -> Option<(f64, f64)> {
         let newest = self.pending.back()?;
         Some((newest.level, newest.point?))
     }
 
     /// The predictor in use; `None` while there is none. Without `fall_back` it is always the model.
-    pub(super) fn predictor_state(&self, fall_back: bool) -> Option<PredictorState> {
+    pub fn predictor_state(&self, fall_back: bool) -> Option<PredictorState> {
         let instead = fall_back && self.margins.has_persistence();
         match self.margins.has_model() {
             true if instead && !self.sound => Some(PredictorState::Numerical),
@@ -198,18 +198,18 @@ impl WindowModel {
 
     /// The upper bound of the newest window by the predictor in use, which the window's peak exceeds in a share of
     /// `1 - quantile` of all minutes.
-    pub(super) fn published_bound(&self, quantile: f64, fall_back: bool) -> Option<f64> {
+    pub fn published_bound(&self, quantile: f64, fall_back: bool) -> Option<f64> {
         self.bound(quantile, self.adjusted(quantile), fall_back)
     }
 
     /// The upper bound of the newest window by the predictor in use, from its errors alone. A count is held against it:
     /// to follow every change of the coverage would make it restless.
-    pub(super) fn count_bound(&self, quantile: f64, fall_back: bool) -> Option<f64> {
+    pub fn count_bound(&self, quantile: f64, fall_back: bool) -> Option<f64> {
         self.bound(quantile, quantile, fall_back)
     }
 
     /// The recent coverage of the predictor in use.
-    pub(super) fn coverage(&self, fall_back: bool) -> Option<f64> {
+    pub fn coverage(&self, fall_back: bool) -> Option<f64> {
         match self.predictor_state(fall_back)? {
             PredictorState::Model => self.skill_tracker.coverage(),
             PredictorState::WarmingUp | PredictorState::NoSkill | PredictorState::Numerical => {
@@ -219,12 +219,12 @@ impl WindowModel {
     }
 
     /// The recent skill of the model against persistence.
-    pub(super) fn skill(&self) -> Option<f64> {
+    pub fn skill(&self) -> Option<f64> {
         self.skill_tracker.skill()
     }
 
     /// Bytes kept on the heap.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.margins.bytes() + size_of::<PendingPrediction>() * self.pending.capacity()
     }
 

@@ -22,7 +22,7 @@ const FAILED: f64 = f64::NEG_INFINITY;
 /// Steps are numbered from the epoch. The forecaster is asked at multiples of `every`, and each forecast serves the
 /// windows that begin before the next one.
 #[derive(Clone)]
-pub(super) struct Backcast {
+pub struct Backcast {
     every: usize,
     window: usize,
     /// The step of the first value, a multiple of `every`.
@@ -34,7 +34,7 @@ pub(super) struct Backcast {
 
 impl Backcast {
     /// No backcasts; windows reach `window` steps beyond the one they begin at.
-    pub(super) fn new(every: usize, window: usize) -> Self {
+    pub fn new(every: usize, window: usize) -> Self {
         Self {
             every: every.max(1),
             window,
@@ -44,17 +44,17 @@ impl Backcast {
     }
 
     /// The forecast origin at or before a step.
-    pub(super) fn origin(&self, step: i64) -> i64 {
+    pub fn origin(&self, step: i64) -> i64 {
         step - step.rem_euclid(self.stride())
     }
 
     /// The number of steps that a forecast must cover.
-    pub(super) fn reach(&self) -> usize {
+    pub fn reach(&self) -> usize {
         self.every + self.window
     }
 
     /// The origins that serve `from..until` and have not been asked, oldest first.
-    pub(super) fn not_asked(&self, from: i64, until: i64) -> Vec<i64> {
+    pub fn not_asked(&self, from: i64, until: i64) -> Vec<i64> {
         let first = self.origin(from);
         std::iter::successors(Some(first), |origin| Some(origin + self.stride()))
             .take_while(|origin| *origin < until)
@@ -63,13 +63,13 @@ impl Backcast {
     }
 
     /// Returns true if the forecaster was asked at this origin and had no forecast.
-    pub(super) fn has_failed(&self, origin: i64) -> bool {
+    pub fn has_failed(&self, origin: i64) -> bool {
         self.raw(origin).total_cmp(&FAILED).is_eq()
     }
 
     /// Records the peaks of the windows up to the next origin, from the path made at `origin`; `None` if there was
     /// none.
-    pub(super) fn record(&mut self, origin: i64, path: Option<&[f64]>) {
+    pub fn record(&mut self, origin: i64, path: Option<&[f64]>) {
         let Some(at) = self.room_for(origin) else {
             return;
         };
@@ -82,12 +82,12 @@ impl Backcast {
     }
 
     /// The predicted peak of the window that begins at `step`.
-    pub(super) fn get(&self, step: i64) -> Option<f64> {
+    pub fn get(&self, step: i64) -> Option<f64> {
         Some(self.raw(step)).filter(|value| value.is_finite())
     }
 
     /// Drops the backcasts that serve only windows before `step`.
-    pub(super) fn drop_before(&mut self, step: i64) {
+    pub fn drop_before(&mut self, step: i64) {
         let gone = usize::try_from(self.origin(step) - self.first).unwrap_or(0);
         let gone = gone.min(self.values.len());
         self.values.drain(..gone);

@@ -25,7 +25,7 @@ const LEVEL: i64 = 5;
 
 /// A history up to one instant, relative to its highest value.
 #[derive(Debug)]
-pub(super) struct Outcomes<'a> {
+pub struct Outcomes<'a> {
     /// The values, oldest first; NaN is missing.
     values: &'a [f64],
     highest: f64,
@@ -48,7 +48,7 @@ struct Score {
 
 /// The spans of steps whose errors are used at `now`, newest first: the recent days, then the time around `now` on each
 /// past day.
-pub(super) fn evaluated_spans(grid: Grid, now: i64) -> Vec<(i64, i64)> {
+pub fn evaluated_spans(grid: Grid, now: i64) -> Vec<(i64, i64)> {
     let lately = now - steps(grid.minutes(MEASURED + ERRORS_BEFORE + 60));
     let around = steps(grid.minutes(AROUND));
     let mut spans = vec![(lately, now)];
@@ -60,7 +60,7 @@ pub(super) fn evaluated_spans(grid: Grid, now: i64) -> Vec<(i64, i64)> {
 }
 
 /// The oldest step that is used at `now` or later.
-pub(super) fn oldest(grid: Grid, now: i64) -> i64 {
+pub fn oldest(grid: Grid, now: i64) -> i64 {
     now - DAYS * steps(grid.day()) - steps(grid.minutes(AROUND))
 }
 
@@ -69,7 +69,7 @@ pub(super) fn oldest(grid: Grid, now: i64) -> i64 {
 impl<'a> Outcomes<'a> {
     /// The outcomes of a history that ends just before step `now`, for windows that reach `window` steps beyond the
     /// one they begin at.
-    pub(super) fn new(prepared: &'a PreparedHistory, grid: Grid, window: usize, now: i64) -> Self {
+    pub fn new(prepared: &'a PreparedHistory, grid: Grid, window: usize, now: i64) -> Self {
         let mut outcomes = Self {
             values: &prepared.values,
             highest: prepared.highest,
@@ -83,7 +83,7 @@ impl<'a> Outcomes<'a> {
     }
 
     /// The outcomes `age` steps ago.
-    pub(super) fn earlier(&self, age: usize) -> Self {
+    pub fn earlier(&self, age: usize) -> Self {
         let end = self.values.len().saturating_sub(age);
         let mut outcomes = Self {
             values: self.values.get(..end).unwrap_or_default(),
@@ -96,7 +96,7 @@ impl<'a> Outcomes<'a> {
 
     /// The logarithmic margin with which a share `quantile` of the windows stays within the forecast; `None` with too
     /// few errors.
-    pub(super) fn margin(&self, backcast: &Backcast, quantile: f64) -> Option<f64> {
+    pub fn margin(&self, backcast: &Backcast, quantile: f64) -> Option<f64> {
         let now = self.values.len();
         let known = now.checked_sub(self.window + 1)?;
         let mut ranked = RankedErrors::new(self.grid);
@@ -106,13 +106,13 @@ impl<'a> Outcomes<'a> {
     }
 
     /// A value in the history's unit with a margin, limited to the range of every forecast.
-    pub(super) fn raise(&self, value: f64, margin: f64) -> f64 {
+    pub fn raise(&self, value: f64, margin: f64) -> f64 {
         self.raised((value / self.highest).clamp(0.0, CEILING_RATIO), margin) * self.highest
     }
 
     /// Coverage, and skill against persistence with its own margin, over the last three days: for each hour with the
     /// margin of that hour, from the errors known then.
-    pub(super) fn quality(&self, backcast: &Backcast, quantile: f64) -> (Option<f64>, Option<f64>) {
+    pub fn quality(&self, backcast: &Backcast, quantile: f64) -> (Option<f64>, Option<f64>) {
         let own = self.score(quantile, |at| self.predicted(backcast, at));
         let persistence = self.score(quantile, |at| self.level(at));
         let coverage = (own.windows > 0).then(|| count(own.within) / count(own.windows));

@@ -18,7 +18,7 @@ use super::simulation::{Cluster, Simulation, SyncRecord};
 const REST_STEPS: u32 = 50;
 
 /// Runs one seed; a variant that does not apply to its policy passes.
-pub(super) fn run(seed: u64, variant: Variant) -> Result<(), Violation> {
+pub fn run(seed: u64, variant: Variant) -> Result<(), Violation> {
     let Some(mut scenario) = variant.of(seed) else {
         return Ok(());
     };
@@ -57,7 +57,7 @@ fn has_moved(simulation: &Simulation, sync: &SyncRecord) -> bool {
 }
 
 /// Checks what holds after every decision, whatever members report.
-pub(super) fn always(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Violation> {
+pub fn always(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Violation> {
     let policy = &simulation.policy;
     let Some(_) = simulation.ledger.generation else {
         return Ok(());

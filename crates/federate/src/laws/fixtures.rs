@@ -9,22 +9,22 @@ use crate::{
 use foretide_domain::workload::Mode;
 use foretide_domain::{ReplicaBounds, Replicas};
 
-pub(super) const PERIOD: i64 = 30;
+pub const PERIOD: i64 = 30;
 
 /// `seconds` after the start of a test.
-pub(super) fn at(seconds: i64) -> Timestamp {
+pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
 }
 
-pub(super) fn n(count: u32) -> Replicas {
+pub fn n(count: u32) -> Replicas {
     Replicas::new(count)
 }
 
-pub(super) fn secs(seconds: i64) -> SignedDuration {
+pub fn secs(seconds: i64) -> SignedDuration {
     SignedDuration::from_secs(seconds)
 }
 
-pub(super) fn policy(kind: AssignmentKind, min: u32, max: u32) -> Policy {
+pub fn policy(kind: AssignmentKind, min: u32, max: u32) -> Policy {
     Policy {
         period: secs(PERIOD),
         ..Policy::new(kind, ReplicaBounds::new(n(min), n(max)))
@@ -32,14 +32,14 @@ pub(super) fn policy(kind: AssignmentKind, min: u32, max: u32) -> Policy {
 }
 
 /// An empty preference for one cluster.
-pub(super) fn prefer(name: &str) -> Preference {
+pub fn prefer(name: &str) -> Preference {
     Preference {
         targets: only(name),
         ..Preference::default()
     }
 }
 
-pub(super) fn only(name: &str) -> Affinity {
+pub fn only(name: &str) -> Affinity {
     Affinity {
         names: vec![name.to_owned()],
         ..Affinity::default()
@@ -47,7 +47,7 @@ pub(super) fn only(name: &str) -> Affinity {
 }
 
 /// A healthy member with this many ready pods, no autoscaler, and an unknown capacity.
-pub(super) fn member(name: &str, replicas: u32) -> Member {
+pub fn member(name: &str, replicas: u32) -> Member {
     Member {
         profile: Profile {
             name: name.to_owned(),
@@ -64,7 +64,7 @@ pub(super) fn member(name: &str, replicas: u32) -> Member {
 }
 
 /// A ledger in which every member has had its budget for a long time.
-pub(super) fn ledger(budgets: &[(&str, u32, u32)]) -> Ledger {
+pub fn ledger(budgets: &[(&str, u32, u32)]) -> Ledger {
     let entry = |(name, min, max): &(&str, u32, u32)| {
         let entry = Entry {
             min: n(*min),
@@ -82,16 +82,16 @@ pub(super) fn ledger(budgets: &[(&str, u32, u32)]) -> Ledger {
 }
 
 /// A hub that decides once per period and applies each decision to the members' autoscalers.
-pub(super) struct Hub {
-    pub(super) policy: Policy,
-    pub(super) total: Total,
-    pub(super) members: Vec<Member>,
-    pub(super) ledger: Ledger,
-    pub(super) now: Timestamp,
+pub struct Hub {
+    pub policy: Policy,
+    pub total: Total,
+    pub members: Vec<Member>,
+    pub ledger: Ledger,
+    pub now: Timestamp,
 }
 
 impl Hub {
-    pub(super) fn new(policy: Policy, members: Vec<Member>, ledger: Ledger) -> Self {
+    pub fn new(policy: Policy, members: Vec<Member>, ledger: Ledger) -> Self {
         let bounds = |name: &str| {
             let entry = ledger.members.get(name);
             entry
@@ -112,7 +112,7 @@ impl Hub {
     }
 
     /// Decides and applies the decision; the test changes pods.
-    pub(super) fn step(&mut self) -> FleetDecision {
+    pub fn step(&mut self) -> FleetDecision {
         let total = Total {
             desired: self.total.desired.or(self.lasting()),
             ..self.total
@@ -143,13 +143,13 @@ impl Hub {
         delegates.then(|| self.policy.bounds.clamp(requested))
     }
 
-    pub(super) fn member(&mut self, name: &str) -> &mut Member {
+    pub fn member(&mut self, name: &str) -> &mut Member {
         let named = |m: &&mut Member| m.profile.name == name;
         self.members.iter_mut().find(named).expect("a member")
     }
 
     /// Sets replicas, ready and unschedulable pods; the latter have been unschedulable since before the start.
-    pub(super) fn pods(&mut self, name: &str, replicas: u32, unschedulable: u32) {
+    pub fn pods(&mut self, name: &str, replicas: u32, unschedulable: u32) {
         self.member(name).pods = Some(Pods {
             replicas: n(replicas),
             ready: n(replicas - unschedulable),
@@ -159,7 +159,7 @@ impl Hub {
     }
 
     /// Name, minimum and maximum of every member with a budget.
-    pub(super) fn budgets(&self) -> Vec<(&str, u32, u32)> {
+    pub fn budgets(&self) -> Vec<(&str, u32, u32)> {
         let all = self.ledger.members.iter();
         let held = all.filter(|(_, entry)| entry.max > n(0));
         held.map(|(name, entry)| (name.as_str(), entry.min.get(), entry.max.get()))
@@ -168,14 +168,14 @@ impl Hub {
 }
 
 /// A small generator of random numbers (SplitMix64): the same seed always gives the same numbers.
-pub(super) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x51_7c_c1_b7_27_22_0a_95)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -184,42 +184,42 @@ impl Random {
     }
 
     /// A seed for another generator; the numbers of this one do not change.
-    pub(super) fn peek(&self) -> u64 {
+    pub fn peek(&self) -> u64 {
         self.0
     }
 
     /// From `min` to `max`, inclusive.
-    pub(super) fn within(&mut self, min: u32, max: u32) -> u32 {
+    pub fn within(&mut self, min: u32, max: u32) -> u32 {
         let span = u64::from(max - min) + 1;
         min + u32::try_from(self.next() % span).expect("within the span")
     }
 
     /// True in one of `times` cases.
-    pub(super) fn one_in(&mut self, times: u32) -> bool {
+    pub fn one_in(&mut self, times: u32) -> bool {
         self.within(1, times) == 1
     }
 
-    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[usize::try_from(self.next() % of.len() as u64).expect("an index")]
     }
 
     /// At least 0 and less than 1.
-    pub(super) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         f64::from(self.within(0, 1_000_000)) / 1_000_001.0
     }
 }
 
 /// A violated law and the details.
 #[derive(Debug)]
-pub(super) struct Violation {
-    pub(super) law: &'static str,
-    pub(super) how: String,
+pub struct Violation {
+    pub law: &'static str,
+    pub how: String,
 }
 
-pub(super) fn violation(law: &'static str, how: String) -> Result<(), Violation> {
+pub fn violation(law: &'static str, how: String) -> Result<(), Violation> {
     Err(Violation { law, how })
 }
 
-pub(super) fn ceil(x: f64) -> u32 {
+pub fn ceil(x: f64) -> u32 {
     Replicas::from_f64_ceil(x).get()
 }

@@ -14,13 +14,13 @@ use foretide_domain::Replicas;
 use super::fixtures::{Violation, violation};
 
 /// One decision and its inputs.
-pub(super) struct Move<'a> {
-    pub(super) policy: &'a Policy,
-    pub(super) total: &'a Total,
-    pub(super) members: &'a [Member],
-    pub(super) before: &'a Ledger,
-    pub(super) decision: &'a FleetDecision,
-    pub(super) after: &'a Ledger,
+pub struct Move<'a> {
+    pub policy: &'a Policy,
+    pub total: &'a Total,
+    pub members: &'a [Member],
+    pub before: &'a Ledger,
+    pub decision: &'a FleetDecision,
+    pub after: &'a Ledger,
 }
 
 /// A member with a share before and after the decision, and its observation.
@@ -79,7 +79,7 @@ fn total(of: impl Iterator<Item = Replicas>) -> u64 {
 
 impl<'a> Move<'a> {
     /// Checks every law of this file.
-    pub(super) fn check(&self) -> Result<(), Violation> {
+    pub fn check(&self) -> Result<(), Violation> {
         if self.decision.conditions.len() == 1 || !self.changes() {
             return Ok(());
         }

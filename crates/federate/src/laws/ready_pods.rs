@@ -6,18 +6,18 @@ use super::fixtures::{at, n};
 use super::simulation::{Simulation, SyncRecord};
 
 /// The ready pods of a fleet around one decision.
-pub(super) struct ReadyPods {
+pub struct ReadyPods {
     /// Before it.
-    pub(super) before: u32,
+    pub before: u32,
     /// After its writes, if those that are not ready end first.
-    pub(super) after: u32,
+    pub after: u32,
     /// How many may be left at most, by the bounds that it writes.
-    pub(super) room: u32,
+    pub room: u32,
 }
 
 impl ReadyPods {
     /// Pods that may be needed: during a landing also those that never were the fleet's.
-    pub(super) fn needed(simulation: &Simulation, sync: &SyncRecord) -> Self {
+    pub fn needed(simulation: &Simulation, sync: &SyncRecord) -> Self {
         let lands = sync.before.landing.is_some() || simulation.ledger.landing.is_some();
         Self::around(simulation, sync, |name| {
             let is_known = sync.before.members.contains_key(name);
@@ -26,7 +26,7 @@ impl ReadyPods {
     }
 
     /// Pods of members that had a share.
-    pub(super) fn of_shares(simulation: &Simulation, sync: &SyncRecord) -> Self {
+    pub fn of_shares(simulation: &Simulation, sync: &SyncRecord) -> Self {
         Self::around(simulation, sync, |name| {
             let is_known = sync.before.members.contains_key(name);
             shares(&sync.before, name) || !is_known && shares(&simulation.ledger, name)
@@ -34,7 +34,7 @@ impl ReadyPods {
     }
 
     /// Pods of members that had a share or got one.
-    pub(super) fn of_all_shares(simulation: &Simulation, sync: &SyncRecord) -> Self {
+    pub fn of_all_shares(simulation: &Simulation, sync: &SyncRecord) -> Self {
         Self::around(simulation, sync, |name| {
             shares(&sync.before, name) || shares(&simulation.ledger, name)
         })
@@ -82,7 +82,7 @@ fn shares(ledger: &Ledger, name: &str) -> bool {
 }
 
 /// Whether a landing has timed out: then pods end even if the others are not ready.
-pub(super) fn has_timed_out(simulation: &Simulation, sync: &SyncRecord) -> bool {
+pub fn has_timed_out(simulation: &Simulation, sync: &SyncRecord) -> bool {
     let now = at(simulation.now);
     sync.before
         .landing

@@ -9,16 +9,16 @@ use super::fixtures::ceil;
 
 /// The user's scale-down behavior.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Behavior {
+pub struct Behavior {
     /// `stabilizationWindowSeconds`.
-    pub(super) window: i64,
+    pub window: i64,
     /// At most this many pods in this many seconds, if set.
-    pub(super) policy: Option<(u32, i64)>,
+    pub policy: Option<(u32, i64)>,
 }
 
 impl Behavior {
     /// The fewest replicas that may be left of `current`, after recent scale-downs.
-    pub(super) fn least(self, current: u32, downs: &VecDeque<(i64, u32)>, now: i64) -> u32 {
+    pub fn least(self, current: u32, downs: &VecDeque<(i64, u32)>, now: i64) -> u32 {
         let Some((pods, period)) = self.policy else {
             return 0;
         };
@@ -35,38 +35,32 @@ impl Behavior {
 
 /// The observation of the whole fleet.
 #[derive(Clone, Debug)]
-pub(super) struct Reading {
+pub struct Reading {
     /// The members whose pods it counts.
-    pub(super) counted: BTreeSet<String>,
-    pub(super) current: u32,
-    pub(super) ready: u32,
+    pub counted: BTreeSet<String>,
+    pub current: u32,
+    pub ready: u32,
     /// In replicas; absent when a part of it is unknown.
-    pub(super) demand: Option<f64>,
-    pub(super) floor: Option<u32>,
+    pub demand: Option<f64>,
+    pub floor: Option<u32>,
 }
 
 /// The reference autoscaler. It runs in lock-step with the fleet, so its current count is always the fleet's.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ReferenceAutoscaler {
+pub struct ReferenceAutoscaler {
     log: VecDeque<(i64, u32)>,
     downs: VecDeque<(i64, u32)>,
     /// The members whose pods it counts.
-    pub(super) counted: BTreeSet<String>,
+    pub counted: BTreeSet<String>,
     current: u32,
     hold_until: i64,
     /// The count that it would set now.
-    pub(super) desired: u32,
+    pub desired: u32,
 }
 
 impl ReferenceAutoscaler {
     /// One pass; the history starts again when other members are counted than before.
-    pub(super) fn pass(
-        &mut self,
-        policy: &Policy,
-        behavior: Behavior,
-        reading: Reading,
-        now: i64,
-    ) -> u32 {
+    pub fn pass(&mut self, policy: &Policy, behavior: Behavior, reading: Reading, now: i64) -> u32 {
         let current = reading.current;
         if self.counted == reading.counted {
             if current < self.current {

@@ -18,7 +18,7 @@ const PAST: usize = 30;
 ///
 /// It may start above that, and be above it where members that run no pods get a share of the minimum.
 #[derive(Debug, Default)]
-pub(super) struct Count {
+pub struct Count {
     demands: VecDeque<f64>,
     start: u32,
     minimums: BTreeMap<String, u32>,
@@ -27,7 +27,7 @@ pub(super) struct Count {
 
 impl Count {
     /// Checks the count after one step; `calm` means that nothing changed in it.
-    pub(super) fn note(&mut self, simulation: &Simulation, calm: bool) -> Result<(), Violation> {
+    pub fn note(&mut self, simulation: &Simulation, calm: bool) -> Result<(), Violation> {
         self.demands.push_back(simulation.total_load());
         if self.demands.len() > PAST {
             self.demands.pop_front();
@@ -100,10 +100,7 @@ fn count(simulation: &Simulation) -> u32 {
 
 /// The inputs of X11 and X12 are correct: every member with a share is counted, and a landing starts from no less than
 /// what ran within shares.
-pub(super) fn measures_are_true(
-    simulation: &Simulation,
-    sync: &SyncRecord,
-) -> Result<(), Violation> {
+pub fn measures_are_true(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Violation> {
     let shares = |name: &str| {
         let entry = sync.before.members.get(name);
         entry.is_some_and(|entry| entry.max.get() > 0)
@@ -152,10 +149,7 @@ pub(super) fn measures_are_true(
 ///
 /// Not where the user lowers bounds, not after a landing has timed out, and not under Duplicated, where members are
 /// independent.
-pub(super) fn no_pod_ends_sooner(
-    simulation: &Simulation,
-    sync: &SyncRecord,
-) -> Result<(), Violation> {
+pub fn no_pod_ends_sooner(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Violation> {
     if simulation.policy.kind == AssignmentKind::Duplicated || has_timed_out(simulation, sync) {
         return Ok(());
     }

@@ -7,12 +7,12 @@ use super::reference::{Behavior, ReferenceAutoscaler};
 use super::simulation::{Cluster, Estimate, Nonparticipant, Simulation};
 
 /// Steps of half a minute.
-pub(super) const FAULT_STEPS: u32 = 110;
-pub(super) const CALM_STEPS: u32 = 130;
+pub const FAULT_STEPS: u32 = 110;
+pub const CALM_STEPS: u32 = 130;
 
 /// A variant of a seed's scenario. Variants are not drawn, so that every seed keeps its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Variant {
+pub enum Variant {
     Unchanged,
     /// A fleet weighted by capacity is weighted by demand.
     ByDemand,
@@ -27,7 +27,7 @@ pub(super) enum Variant {
 }
 
 impl Variant {
-    pub(super) const ALL: [Self; 6] = [
+    pub const ALL: [Self; 6] = [
         Self::Unchanged,
         Self::ByDemand,
         Self::Duplicated,
@@ -37,7 +37,7 @@ impl Variant {
     ];
 
     /// The scenario of a seed with this variant, if it applies.
-    pub(super) fn of(self, seed: u64) -> Option<Scenario> {
+    pub fn of(self, seed: u64) -> Option<Scenario> {
         let mut scenario = scenario(seed);
         // A separate generator, so that the seed keeps its fleet.
         let mut random = Random::new(seed ^ 0x7477_6973_7400);
@@ -91,19 +91,19 @@ fn nonparticipant(random: &mut Random, kind: AssignmentKind, at: u32) -> Cluster
 }
 
 /// A simulation and what happens to it.
-pub(super) struct Scenario {
-    pub(super) simulation: Simulation,
-    pub(super) random: Random,
+pub struct Scenario {
+    pub simulation: Simulation,
+    pub random: Random,
     /// Whether load belongs to regions.
-    pub(super) local: bool,
+    pub local: bool,
     /// Whether every estimate of capacity is correct.
-    pub(super) truthful: bool,
+    pub truthful: bool,
     /// Whether pods turn not ready.
-    pub(super) fails: bool,
+    pub fails: bool,
 }
 
 #[expect(clippy::too_many_lines, reason = "one draw after the other")]
-pub(super) fn scenario(seed: u64) -> Scenario {
+pub fn scenario(seed: u64) -> Scenario {
     let mut random = Random::new(seed);
     let kind = random.pick(&[
         AssignmentKind::Prioritized,
@@ -191,7 +191,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
 
 impl Scenario {
     /// Injects a fault, in one step of twelve.
-    pub(super) fn inject_fault(&mut self) {
+    pub fn inject_fault(&mut self) {
         self.turn_pods();
         if !self.random.one_in(12) {
             return;
@@ -263,7 +263,7 @@ impl Scenario {
     }
 
     /// Ends all faults; nothing changes any more.
-    pub(super) fn calm(&mut self) {
+    pub fn calm(&mut self) {
         let lost = self.random.one_in(10);
         let simulation = &mut self.simulation;
         simulation.hub_is_down = false;
@@ -282,7 +282,7 @@ impl Scenario {
 }
 
 /// A fleet after its faults and half an hour of calm.
-pub(super) fn calmed(seed: u64) -> Scenario {
+pub fn calmed(seed: u64) -> Scenario {
     let mut scenario = scenario(seed);
     for step in 0..FAULT_STEPS + CALM_STEPS / 2 {
         if step < FAULT_STEPS {

@@ -17,13 +17,13 @@ use super::fixtures::{PERIOD, at, ceil, n};
 use super::reference::{Behavior, Reading, ReferenceAutoscaler};
 
 /// The period of the members' autoscalers; the hub's is twice as long.
-pub(super) const PASS: i64 = 15;
+pub const PASS: i64 = 15;
 /// Seconds from binding to readiness.
 const STARTUP: i64 = 30;
 
 /// The hub's estimate of a cluster's capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Estimate {
+pub enum Estimate {
     True,
     Unknown,
     /// Too high by this many.
@@ -33,60 +33,60 @@ pub(super) enum Estimate {
 
 /// A cluster that takes no part in the fleet but runs pods of the same workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nonparticipant {
+pub struct Nonparticipant {
     /// Whether another autoscaler scales it; otherwise no preference of the policy names it.
-    pub(super) foreign: bool,
+    pub foreign: bool,
     /// Whether its pods have metrics.
-    pub(super) measured: bool,
+    pub measured: bool,
     /// Whether its pods serve part of the shared load.
-    pub(super) shares_load: bool,
+    pub shares_load: bool,
 }
 
 /// One cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Cluster {
-    pub(super) name: String,
+pub struct Cluster {
+    pub name: String,
     /// Whether it is configured on the hub.
-    pub(super) listed: bool,
+    pub listed: bool,
     /// Whether the hub can reach it; if not, it continues by itself.
-    pub(super) reached: bool,
-    pub(super) lost_since: Timestamp,
+    pub reached: bool,
+    pub lost_since: Timestamp,
     /// How many pods its nodes can hold.
-    pub(super) capacity: u32,
-    pub(super) estimate: Estimate,
+    pub capacity: u32,
+    pub estimate: Estimate,
     /// Local load; the others serve it while nothing is ready here.
-    pub(super) load: f64,
-    pub(super) hpa: Option<(u32, u32)>,
-    pub(super) hold: bool,
-    pub(super) replicas: u32,
+    pub load: f64,
+    pub hpa: Option<(u32, u32)>,
+    pub hold: bool,
+    pub replicas: u32,
     /// Pods with a node, and when they become ready; the oldest first.
-    pub(super) pods: VecDeque<(i64, u32)>,
+    pub pods: VecDeque<(i64, u32)>,
     /// How many of them became not ready; they end before the others.
-    pub(super) unready: u32,
+    pub unready: u32,
     /// Set if it takes no part.
-    pub(super) nonparticipant: Option<Nonparticipant>,
-    pub(super) pending_since: Option<Timestamp>,
-    pub(super) desired: u32,
+    pub nonparticipant: Option<Nonparticipant>,
+    pub pending_since: Option<Timestamp>,
+    pub desired: u32,
     /// The counts that the metrics needed, and when.
-    pub(super) log: VecDeque<(i64, u32)>,
+    pub log: VecDeque<(i64, u32)>,
     /// The scale-downs of its autoscaler, and when.
-    pub(super) downs: VecDeque<(i64, u32)>,
+    pub downs: VecDeque<(i64, u32)>,
     /// The hub's last observation.
-    pub(super) seen: Option<Member>,
+    pub seen: Option<Member>,
     /// What it reports instead of its state, if anything.
-    pub(super) false_report: Option<FalseReport>,
+    pub false_report: Option<FalseReport>,
 }
 
 /// A false report of a member.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FalseReport {
-    pub(super) pods: Pods,
-    pub(super) desired: Option<u32>,
-    pub(super) capacity: Option<u32>,
+pub struct FalseReport {
+    pub pods: Pods,
+    pub desired: Option<u32>,
+    pub capacity: Option<u32>,
 }
 
 impl Cluster {
-    pub(super) fn new(name: String, capacity: u32, replicas: u32) -> Self {
+    pub fn new(name: String, capacity: u32, replicas: u32) -> Self {
         Self {
             name,
             listed: true,
@@ -110,11 +110,11 @@ impl Cluster {
         }
     }
 
-    pub(super) fn placed(&self) -> u32 {
+    pub fn placed(&self) -> u32 {
         self.pods.iter().map(|(_, count)| count).sum()
     }
 
-    pub(super) fn ready(&self, now: i64) -> u32 {
+    pub fn ready(&self, now: i64) -> u32 {
         let started = self.pods.iter().filter(|(when, _)| *when <= now);
         let started: u32 = started.map(|(_, count)| count).sum();
         started.saturating_sub(self.unready)
@@ -232,35 +232,35 @@ impl Cluster {
 }
 
 /// A fleet, its load and its hub.
-pub(super) struct Simulation {
-    pub(super) policy: Policy,
-    pub(super) clusters: Vec<Cluster>,
+pub struct Simulation {
+    pub policy: Policy,
+    pub clusters: Vec<Cluster>,
     /// The load that is spread over every ready pod.
-    pub(super) load: f64,
-    pub(super) floor: Option<u32>,
+    pub load: f64,
+    pub floor: Option<u32>,
     /// Whether demand can be measured.
-    pub(super) measured: bool,
+    pub measured: bool,
     /// The user's scale-down behavior.
-    pub(super) behavior: Behavior,
+    pub behavior: Behavior,
     /// The reference autoscaler.
-    pub(super) reference: ReferenceAutoscaler,
+    pub reference: ReferenceAutoscaler,
     /// Whether the hub is down.
-    pub(super) hub_is_down: bool,
-    pub(super) ledger: Ledger,
-    pub(super) now: i64,
+    pub hub_is_down: bool,
+    pub ledger: Ledger,
+    pub now: i64,
 }
 
 /// One decision of the hub and its inputs.
-pub(super) struct SyncRecord {
-    pub(super) members: Vec<Member>,
-    pub(super) total: Total,
-    pub(super) before: Ledger,
-    pub(super) decision: FleetDecision,
+pub struct SyncRecord {
+    pub members: Vec<Member>,
+    pub total: Total,
+    pub before: Ledger,
+    pub decision: FleetDecision,
 }
 
 impl Simulation {
     /// Demand by cluster, in replicas.
-    pub(super) fn demands(&self) -> Vec<f64> {
+    pub fn demands(&self) -> Vec<f64> {
         let ready = |cluster: &Cluster| f64::from(cluster.ready(self.now));
         let sharing = self.clusters.iter().filter(|cluster| cluster.shares_load());
         let all: f64 = sharing.map(ready).sum();
@@ -279,14 +279,14 @@ impl Simulation {
     }
 
     /// The clusters that take part.
-    pub(super) fn members(&self) -> impl Iterator<Item = &Cluster> {
+    pub fn members(&self) -> impl Iterator<Item = &Cluster> {
         self.clusters
             .iter()
             .filter(|cluster| cluster.nonparticipant.is_none())
     }
 
     /// The load of the fleet in replicas, without what nonparticipants serve of it.
-    pub(super) fn fleet_load(&self) -> f64 {
+    pub fn fleet_load(&self) -> f64 {
         let demands = self.clusters.iter().zip(self.demands());
         let sharing = demands
             .filter(|(cluster, _)| cluster.nonparticipant.is_some() && cluster.shares_load());
@@ -297,7 +297,7 @@ impl Simulation {
     }
 
     /// The load of the fleet in replicas, if nonparticipants served nothing of it.
-    pub(super) fn total_load(&self) -> f64 {
+    pub fn total_load(&self) -> f64 {
         self.load + self.members().map(|cluster| cluster.load).sum::<f64>()
     }
 
@@ -360,7 +360,7 @@ impl Simulation {
     }
 
     /// One step of half a minute: two passes of the autoscalers, then the hub.
-    pub(super) fn step(&mut self) -> Option<SyncRecord> {
+    pub fn step(&mut self) -> Option<SyncRecord> {
         for _ in 0..PERIOD / PASS {
             self.now += PASS;
             let demands = self.demands();

@@ -20,7 +20,7 @@ use super::member::{Assigned, Change, Effect, FloorBasis, MemberState, sum};
 use super::participation::MemberRole;
 
 /// Assigns budgets if something has changed.
-pub(super) fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let is_first = fleet.ledger.previewed && !fleet.policy.previewed;
     let changed = is_first || fleet.vanished || fleet.members.iter().any(has_changed);
     if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
@@ -113,7 +113,7 @@ fn recovered(state: &MemberState<'_>, now: Timestamp) -> Option<Timestamp> {
 
 /// The next ledger of a fleet to which nothing can be assigned: unchanged, except since when members are healthy again.
 /// Without that, a fleet all of whose members have lost their share would wait forever.
-pub(super) fn waiting(fleet: &RuleContext<'_>, ledger: &Ledger) -> Ledger {
+pub fn waiting(fleet: &RuleContext<'_>, ledger: &Ledger) -> Ledger {
     let mut ledger = ledger.clone();
     for state in &fleet.members {
         if let Some(entry) = ledger.members.get_mut(state.name()) {
@@ -124,12 +124,12 @@ pub(super) fn waiting(fleet: &RuleContext<'_>, ledger: &Ledger) -> Ledger {
 }
 
 /// A member as a candidate, with its present estimate and preferences.
-pub(super) fn candidate<'a>(state: &MemberState<'a>) -> Candidate<'a> {
+pub fn candidate<'a>(state: &MemberState<'a>) -> Candidate<'a> {
     candidate_with(state, state.max())
 }
 
 /// The same as [`candidate`], if its maximum were `max`.
-pub(super) fn candidate_with<'a>(state: &MemberState<'a>, max: u32) -> Candidate<'a> {
+pub fn candidate_with<'a>(state: &MemberState<'a>, max: u32) -> Candidate<'a> {
     let backed_off = state.proved.is_some();
     let known = state.member.capacity.is_some() && !state.preference.elastic || backed_off;
     let mut preference = state.preference;
@@ -172,7 +172,7 @@ fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
 }
 
 /// Capacities, weights and the order of filling, by member: floors are divided by them until the next assignment.
-pub(super) fn floor_bases<'a>(
+pub fn floor_bases<'a>(
     policy: &Policy,
     candidates: &[Candidate<'a>],
 ) -> BTreeMap<&'a str, FloorBasis> {

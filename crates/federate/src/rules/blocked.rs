@@ -12,7 +12,7 @@ use super::fleet::{RuleContext, Step};
 use super::member::{Change, DivisionLimits, Effect, MemberState, sum};
 
 /// Moves the budget that blocked members cannot use, tier by tier.
-pub(super) fn relieve<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn relieve<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let mut budgets: Vec<_> = fleet.members.iter().map(|s| s.entry.budget()).collect();
     let mut changes = Vec::new();
     for Reverse(tier) in tiers(fleet) {

@@ -46,7 +46,7 @@ impl Outcome {
 }
 
 /// The decision and the next ledger.
-pub(super) fn conclude(mut fleet: RuleContext<'_>) -> (FleetDecision, Ledger) {
+pub fn conclude(mut fleet: RuleContext<'_>) -> (FleetDecision, Ledger) {
     fleet.members.iter_mut().for_each(put_in_order);
     let conditions = conditions::conditions(&fleet);
     let mut ledger = std::mem::take(&mut fleet.ledger);

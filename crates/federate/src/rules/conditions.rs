@@ -11,7 +11,7 @@ use super::member::{MemberState, sum};
 use super::participation::MemberRole;
 
 /// The five conditions of a fleet after a decision.
-pub(super) fn conditions(fleet: &RuleContext<'_>) -> Vec<Condition> {
+pub fn conditions(fleet: &RuleContext<'_>) -> Vec<Condition> {
     vec![
         Condition::new(
             ConditionKind::Assigned,
@@ -27,7 +27,7 @@ pub(super) fn conditions(fleet: &RuleContext<'_>) -> Vec<Condition> {
 }
 
 /// The condition of a fleet to which nothing can be assigned.
-pub(super) fn refused(reason: &'static str, message: String) -> Condition {
+pub fn refused(reason: &'static str, message: String) -> Condition {
     Condition::new(ConditionKind::Assigned, Status::False, reason, message)
 }
 

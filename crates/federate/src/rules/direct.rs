@@ -11,7 +11,7 @@ use super::member::{Change, DivisionLimits, Effect, MemberState, sum};
 
 /// Divides the fleet's count over the awake members, within their budgets and capacities. Without such a count they
 /// keep theirs, within their budgets.
-pub(super) fn count<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn count<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.mode != Mode::Direct {
         return Step::default();
     }
@@ -56,7 +56,7 @@ fn divided(fleet: &RuleContext<'_>, awake: &[&MemberState<'_>]) -> Vec<u32> {
 }
 
 /// The most that a member can be given of the count.
-pub(super) fn most(state: &MemberState<'_>) -> u32 {
+pub fn most(state: &MemberState<'_>) -> u32 {
     state.max().min(state.capacity).max(state.min())
 }
 

@@ -13,42 +13,42 @@ use crate::{AssignmentKind, Health, Ledger, Policy, Surplus, Total, share};
 use foretide_domain::{Replicas, workload::Mode};
 
 /// A fleet while the rules run.
-pub(super) struct RuleContext<'a> {
-    pub(super) policy: &'a Policy,
-    pub(super) total: &'a Total,
-    pub(super) now: Timestamp,
+pub struct RuleContext<'a> {
+    pub policy: &'a Policy,
+    pub total: &'a Total,
+    pub now: Timestamp,
     /// The next ledger; its entries are in `members` until the end.
-    pub(super) ledger: Ledger,
+    pub ledger: Ledger,
     /// By name.
-    pub(super) members: Vec<MemberState<'a>>,
+    pub members: Vec<MemberState<'a>>,
     /// True if a member with a share is no longer listed.
-    pub(super) vanished: bool,
-    pub(super) floor: Floor<'a>,
+    pub vanished: bool,
+    pub floor: Floor<'a>,
     /// In Direct mode the count of the fleet, as far as it is for the active members ([`of_active`]).
-    pub(super) desired: Option<u32>,
+    pub desired: Option<u32>,
 }
 
 /// The floor of a fleet.
 #[derive(Clone, Default)]
-pub(super) struct Floor<'a> {
+pub struct Floor<'a> {
     /// The number that is divided; in Direct mode the count of the fleet if that is larger, because it is divided alike.
-    pub(super) count: u32,
+    pub count: u32,
     /// The number that forecast, cron windows and fleet metrics alone request.
-    pub(super) requested: u32,
+    pub requested: u32,
     /// True if a landing raises it above what is requested, so that others become ready before pods end.
-    pub(super) lands: bool,
+    pub lands: bool,
     /// The part of it that no member can run.
-    pub(super) unmet: u32,
+    pub unmet: u32,
     /// The shares that members have while another sleeps, and take over before it does (R10).
-    pub(super) reassigned: BTreeMap<&'a str, u32>,
+    pub reassigned: BTreeMap<&'a str, u32>,
 }
 
 /// A rule: it reads the fleet as the rules before it have left it, and returns what it changes.
-pub(super) type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
+pub type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
 
 /// The changes of a rule: of members, and of the fleet as a whole where that is given.
 #[derive(Default)]
-pub(super) struct Step<'a> {
+pub struct Step<'a> {
     changes: Vec<Change>,
     /// The timers of the fleet and what is unassigned, afterwards.
     ledger: Option<Ledger>,
@@ -58,7 +58,7 @@ pub(super) struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// Changes of members.
-    pub(super) fn of(changes: impl IntoIterator<Item = Change>) -> Self {
+    pub fn of(changes: impl IntoIterator<Item = Change>) -> Self {
         Self {
             changes: changes.into_iter().collect(),
             ..Self::default()
@@ -66,13 +66,13 @@ impl<'a> Step<'a> {
     }
 
     /// With timers of the fleet, or what is unassigned.
-    pub(super) fn with_ledger(self, ledger: Ledger) -> Self {
+    pub fn with_ledger(self, ledger: Ledger) -> Self {
         let ledger = Some(ledger);
         Self { ledger, ..self }
     }
 
     /// With another floor.
-    pub(super) fn with_floor(self, floor: Floor<'a>) -> Self {
+    pub fn with_floor(self, floor: Floor<'a>) -> Self {
         let floor = Some(floor);
         Self { floor, ..self }
     }
@@ -80,7 +80,7 @@ impl<'a> Step<'a> {
 
 impl<'a> RuleContext<'a> {
     /// Applies rules, one after the other.
-    pub(super) fn follow(&mut self, rules: &[Rule]) {
+    pub fn follow(&mut self, rules: &[Rule]) {
         for rule in rules {
             let step = rule(self);
             if let Some(ledger) = step.ledger {
@@ -96,13 +96,13 @@ impl<'a> RuleContext<'a> {
     }
 
     /// The priority of a member, where members are filled by priority.
-    pub(super) fn tier(&self, state: &MemberState<'_>) -> Option<i64> {
+    pub fn tier(&self, state: &MemberState<'_>) -> Option<i64> {
         let has_tiers = self.policy.kind == AssignmentKind::Prioritized;
         state.preference.priority.filter(|_| has_tiers)
     }
 
     /// The context before the first rule.
-    pub(super) fn new(fleet: ClassifiedFleet<'a>, total: &'a Total) -> Self {
+    pub fn new(fleet: ClassifiedFleet<'a>, total: &'a Total) -> Self {
         let (policy, states) = (fleet.policy, fleet.members);
         let mut ledger = fleet.ledger.clone();
         let entries = std::mem::take(&mut ledger.members);
@@ -130,32 +130,32 @@ impl<'a> RuleContext<'a> {
     }
 
     /// MAX.
-    pub(super) fn max(&self) -> u32 {
+    pub fn max(&self) -> u32 {
         self.policy.bounds.max.get()
     }
 
     /// The members that can be changed.
-    pub(super) fn active(&self) -> impl Iterator<Item = &MemberState<'a>> {
+    pub fn active(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.members.iter().filter(|state| state.is_active())
     }
 
     /// The active members with a share: pods of the others are not the fleet's.
-    pub(super) fn sharing(&self) -> impl Iterator<Item = &MemberState<'a>> {
+    pub fn sharing(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.active().filter(|state| state.max() > 0)
     }
 
     /// The active members that run, now or after this decision.
-    pub(super) fn awake(&self) -> impl Iterator<Item = &MemberState<'a>> {
+    pub fn awake(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.active().filter(|state| state.is_awake())
     }
 
     /// The members that keep their share and cannot be changed.
-    pub(super) fn pinned(&self) -> impl Iterator<Item = &MemberState<'a>> {
+    pub fn pinned(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.members.iter().filter(|state| state.role.is_pinned())
     }
 
     /// The members with an amount above zero, and that amount; `amounts` is parallel to `members`.
-    pub(super) fn with_amounts<'f>(
+    pub fn with_amounts<'f>(
         &'f self,
         amounts: &'f [u32],
     ) -> impl Iterator<Item = (&'f MemberState<'a>, u32)> {
@@ -166,38 +166,38 @@ impl<'a> RuleContext<'a> {
     }
 
     /// The members whose pods count as the fleet's.
-    pub(super) fn counted(&self) -> impl Iterator<Item = &MemberState<'a>> {
+    pub fn counted(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.members.iter().filter(|state| state.is_counted())
     }
 
     /// The time for which something has lasted.
-    pub(super) fn age(&self, since: Timestamp) -> SignedDuration {
+    pub fn age(&self, since: Timestamp) -> SignedDuration {
         self.now.duration_since(since)
     }
 
     /// True if a member's budget moved less than a cooldown ago.
-    pub(super) fn is_cooling_down(&self, state: &MemberState<'_>) -> bool {
+    pub fn is_cooling_down(&self, state: &MemberState<'_>) -> bool {
         self.within(state.entry.moved, self.policy.cooldown)
     }
 
     /// True if pods of an active member are unschedulable, or it cools down.
-    pub(super) fn is_disturbed(&self) -> bool {
+    pub fn is_disturbed(&self) -> bool {
         self.active()
             .any(|state| state.blocked || self.is_cooling_down(state))
     }
 
     /// The demand below which this many replicas are below their target, the tolerance included.
-    pub(super) fn low_demand(&self, replicas: u32) -> f64 {
+    pub fn low_demand(&self, replicas: u32) -> f64 {
         f64::from(replicas) * (1.0 - self.policy.tolerance)
     }
 
     /// True if something happened less than `span` ago.
-    pub(super) fn within(&self, when: Option<Timestamp>, span: SignedDuration) -> bool {
+    pub fn within(&self, when: Option<Timestamp>, span: SignedDuration) -> bool {
         when.is_some_and(|when| self.age(when) < span)
     }
 
     /// True if something has lasted for as many observations as the policy requires before anything is taken away.
-    pub(super) fn settled(&self, since: Option<Timestamp>) -> bool {
+    pub fn settled(&self, since: Option<Timestamp>) -> bool {
         // The first observation begins the span, so `n` of them are `n - 1` periods apart.
         let passes = i32::try_from(self.policy.settle).unwrap_or(i32::MAX);
         let span = self
@@ -208,7 +208,7 @@ impl<'a> RuleContext<'a> {
     }
 
     /// Divides `n` by the policy over the members for which there are `limits`; the shares are parallel to `members`.
-    pub(super) fn divide(
+    pub fn divide(
         &self,
         n: u32,
         surplus: Surplus,

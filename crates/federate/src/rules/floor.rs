@@ -14,7 +14,7 @@ use super::member::{Change, Effect, FloorBasis, MemberState, sum};
 ///
 /// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored
 /// capacities leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
-pub(super) fn set_shares<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn set_shares<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let mut split = split(fleet, fleet.floor.count);
     let mut changes = Vec::new();
     if split.left > 0 && fleet.policy.moves_budgets() {
@@ -43,12 +43,12 @@ pub(super) fn set_shares<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
 }
 
 /// A floor as shares of the awake active members, in their order.
-pub(super) fn split(fleet: &RuleContext<'_>, floor: u32) -> Split {
+pub fn split(fleet: &RuleContext<'_>, floor: u32) -> Split {
     split_by(fleet, floor, None, |state| state.entry.floor_basis())
 }
 
 /// The shares of the others while one member sleeps; absent when they cannot run the whole floor.
-pub(super) fn reassigned<'a>(fleet: &RuleContext<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
+pub fn reassigned<'a>(fleet: &RuleContext<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
     let split = split_by(fleet, fleet.floor.count, Some(by), |s| {
         s.entry.floor_basis()
     });

@@ -14,7 +14,7 @@ use super::participation::MemberRole;
 /// The landing that begins now; `served` replicas served the fleet until now. A landing that is in progress keeps its
 /// number, because some of the present replicas were started to replace pods that are to end. One whose time has
 /// passed, while nothing was decided, is not in progress: the fleet may be smaller since then.
-pub(super) fn new_landing(fleet: &RuleContext<'_>, served: u32) -> Option<Landing> {
+pub fn new_landing(fleet: &RuleContext<'_>, served: u32) -> Option<Landing> {
     let in_progress = fleet
         .ledger
         .landing
@@ -61,7 +61,7 @@ fn is_back(state: &MemberState<'_>) -> bool {
 ///
 /// Pods that are to end and never were the fleet's are kept as well until their demand is known, because only that
 /// demand is taken over.
-pub(super) fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let Some(landing) = fleet.ledger.landing.or_else(|| resumed(fleet)) else {
         return Step::default();
     };

@@ -14,70 +14,70 @@ use super::participation::{MemberRole, Participation};
 
 /// One member while the rules run.
 #[derive(Debug)]
-pub(super) struct MemberState<'a> {
+pub struct MemberState<'a> {
     observed: Observed<'a>,
     /// The position among the members by name; zero until all are classified.
-    pub(super) position: usize,
+    pub position: usize,
     /// The budget and its timers.
-    pub(super) entry: Entry,
+    pub entry: Entry,
     /// True if the ledger has an entry for it; if this is false in the end, the entry is removed.
-    pub(super) known: bool,
-    pub(super) decided: Decided,
+    pub known: bool,
+    pub decided: Decided,
 }
 
 /// The observation of a member. Rules read these fields through their [`MemberState`] and cannot change them.
 #[derive(Debug)]
-pub(super) struct Observed<'a> {
-    pub(super) member: &'a Member,
-    pub(super) preference: EffectivePreference,
-    pub(super) role: MemberRole,
-    pub(super) participation: Participation,
+pub struct Observed<'a> {
+    pub member: &'a Member,
+    pub preference: EffectivePreference,
+    pub role: MemberRole,
+    pub participation: Participation,
     /// `spec.replicas`, capped.
-    pub(super) replicas: u32,
+    pub replicas: u32,
     /// Pods that are ready, capped.
-    pub(super) ready: u32,
+    pub ready: u32,
     /// Pods that have a node or will get one, capped.
-    pub(super) placed: u32,
+    pub placed: u32,
     /// The count that its autoscaler wants, capped.
-    pub(super) desired: Option<u32>,
+    pub desired: Option<u32>,
     /// The demand in replicas.
-    pub(super) demand: Option<f64>,
+    pub demand: Option<f64>,
     /// The number of replicas that it can run in all; MAX when unknown.
-    pub(super) capacity: u32,
+    pub capacity: u32,
     /// The capacity that its unschedulable pods have proved, while that holds.
-    pub(super) proved: Option<u32>,
+    pub proved: Option<u32>,
     /// True if a taint keeps it from getting more than it has.
-    pub(super) closed: bool,
+    pub closed: bool,
     /// True if its pods have been unschedulable for longer than the delay (R5).
-    pub(super) blocked: bool,
+    pub blocked: bool,
     /// The minimum and written maximum after the last decision; absent for a new member.
-    pub(super) previous: Option<ReplicaBounds>,
+    pub previous: Option<ReplicaBounds>,
 }
 
 /// The decisions of the rules for a member, beside its budget.
 #[derive(Debug, Default)]
-pub(super) struct Decided {
+pub struct Decided {
     /// The share of the fleet's floor.
-    pub(super) floor: u32,
+    pub floor: u32,
     /// The amount that it needs beyond the budget that it had before budgets moved (R6).
-    pub(super) need: u32,
+    pub need: u32,
     /// The count to keep while others become ready (landing).
-    pub(super) keep: u32,
+    pub keep: u32,
     /// True if its autoscaler must not scale down now (R9).
-    pub(super) hold: bool,
+    pub hold: bool,
     /// The replicas to write: of a workload that the hub creates (R3), of a member that is put to sleep or woken (R10,
     /// R11).
-    pub(super) write: Option<u32>,
+    pub write: Option<u32>,
     /// The count in Direct mode.
-    pub(super) count: u32,
+    pub count: u32,
     /// The reasons, the deciding one first. R10 and R11 read from them what the rules before them did.
-    pub(super) reasons: Vec<Reason>,
+    pub reasons: Vec<Reason>,
     /// The deciding reason with its numbers.
-    pub(super) because: String,
+    pub because: String,
 }
 
 /// The change of one member by a rule.
-pub(super) struct Change {
+pub struct Change {
     /// The position of the member.
     position: usize,
     effect: Effect,
@@ -87,7 +87,7 @@ pub(super) struct Change {
 }
 
 /// The effects of the rules on a member, each with all that it sets.
-pub(super) enum Effect {
+pub enum Effect {
     /// Nothing; only the reason is given.
     Explain,
     /// R3: its share.
@@ -125,42 +125,37 @@ pub(super) enum Effect {
 }
 
 /// The parts of a member that R3 sets.
-pub(super) struct Assigned {
-    pub(super) entry: Entry,
+pub struct Assigned {
+    pub entry: Entry,
     /// True if its entry stays in the ledger.
-    pub(super) known: bool,
+    pub known: bool,
     /// The count to begin with, where the hub creates the workload.
-    pub(super) write: Option<u32>,
+    pub write: Option<u32>,
 }
 
 /// The amount that a member needs beyond its budget, and the consequences for its timers (R6).
-pub(super) struct Need {
-    pub(super) count: u32,
+pub struct Need {
+    pub count: u32,
     /// Since when it needs more.
-    pub(super) since: Option<Timestamp>,
+    pub since: Option<Timestamp>,
     /// The time for which its demand counts as local.
-    pub(super) local: Option<Span>,
+    pub local: Option<Span>,
     /// The time at which R9 shrank it last, unless that proved wrong.
-    pub(super) shrunk: Option<Timestamp>,
+    pub shrunk: Option<Timestamp>,
 }
 
 /// By what the fleet's floor is divided until budgets are divided again.
 #[derive(Clone, Copy)]
-pub(super) struct FloorBasis {
-    pub(super) capacity: Option<Replicas>,
-    pub(super) weight: u64,
+pub(crate) struct FloorBasis {
+    pub capacity: Option<Replicas>,
+    pub weight: u64,
     /// The position in the order of filling.
-    pub(super) rank: u32,
+    pub rank: u32,
 }
 
 impl Change {
     /// A change for a reason with its numbers.
-    pub(super) fn because(
-        state: &MemberState<'_>,
-        effect: Effect,
-        reason: Reason,
-        text: String,
-    ) -> Self {
+    pub fn because(state: &MemberState<'_>, effect: Effect, reason: Reason, text: String) -> Self {
         Self {
             position: state.position,
             effect,
@@ -169,7 +164,7 @@ impl Change {
     }
 
     /// A change that only later rules see.
-    pub(super) fn silent(state: &MemberState<'_>, effect: Effect) -> Self {
+    pub fn silent(state: &MemberState<'_>, effect: Effect) -> Self {
         Self {
             position: state.position,
             effect,
@@ -178,7 +173,7 @@ impl Change {
     }
 
     /// The position of the member, and its new budget if that moves.
-    pub(super) fn budget(&self) -> Option<(usize, Budget)> {
+    pub fn budget(&self) -> Option<(usize, Budget)> {
         match self.effect {
             Effect::Budget(budget) | Effect::Shrink(budget) => Some((self.position, budget)),
             _ => None,
@@ -186,7 +181,7 @@ impl Change {
     }
 
     /// Applies what the rule changes to its member.
-    pub(super) fn apply(self, members: &mut [MemberState<'_>], now: Timestamp) {
+    pub fn apply(self, members: &mut [MemberState<'_>], now: Timestamp) {
         if let Some(state) = members.get_mut(self.position) {
             // What it keeps is the maximum to write, so this text replaces that of the assignment.
             let replaces = matches!(self.effect, Effect::Keep(_));
@@ -203,18 +198,18 @@ impl Change {
 
 /// The amount that one member may take in a division.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DivisionLimits {
+pub struct DivisionLimits {
     /// At most this.
-    pub(super) max: u32,
+    pub max: u32,
     /// The weight, and the count up to which it is filled.
-    pub(super) capacity: u32,
+    pub capacity: u32,
     /// The tier, if that is not its own priority.
-    pub(super) priority: Option<i64>,
+    pub priority: Option<i64>,
 }
 
 impl DivisionLimits {
     /// At most `room`, weighted by it.
-    pub(super) const fn room(room: u32) -> Self {
+    pub const fn room(room: u32) -> Self {
         Self {
             max: room,
             capacity: room,
@@ -233,24 +228,24 @@ impl<'a> Deref for MemberState<'a> {
 
 impl Observed<'_> {
     /// The estimate of its capacity; absent when unknown or elastic.
-    pub(super) fn estimated_capacity(&self) -> Option<Replicas> {
+    pub fn estimated_capacity(&self) -> Option<Replicas> {
         self.member.capacity.filter(|_| !self.preference.elastic)
     }
 }
 
 impl Entry {
-    pub(super) fn budget(&self) -> Budget {
+    pub(crate) fn budget(&self) -> Budget {
         Budget {
             min: self.min,
             max: self.max,
         }
     }
 
-    pub(super) fn set_budget(&mut self, budget: Budget) {
+    pub(crate) fn set_budget(&mut self, budget: Budget) {
         (self.min, self.max) = (budget.min, budget.max);
     }
 
-    pub(super) fn floor_basis(&self) -> FloorBasis {
+    pub(crate) fn floor_basis(&self) -> FloorBasis {
         FloorBasis {
             capacity: self.capacity,
             weight: self.weight,
@@ -258,7 +253,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn set_floor_basis(&mut self, basis: FloorBasis) {
+    pub(crate) fn set_floor_basis(&mut self, basis: FloorBasis) {
         self.capacity = basis.capacity;
         self.weight = basis.weight;
         self.rank = basis.rank;
@@ -267,7 +262,7 @@ impl Entry {
 
 impl FloorBasis {
     /// With another capacity, also as weight where the policy weighs by capacity.
-    pub(super) fn with_capacity(self, capacity: Replicas, weighs: bool) -> Self {
+    pub fn with_capacity(self, capacity: Replicas, weighs: bool) -> Self {
         Self {
             capacity: Some(capacity),
             weight: if weighs {
@@ -281,7 +276,7 @@ impl FloorBasis {
 }
 
 impl Budget {
-    pub(super) fn new(min: u32, max: u32) -> Self {
+    pub(crate) fn new(min: u32, max: u32) -> Self {
         Self {
             min: Replicas::new(min),
             max: Replicas::new(max),
@@ -289,21 +284,21 @@ impl Budget {
     }
 
     /// With a larger maximum; without a budget so far, with a minimum of one.
-    pub(super) fn raised(self, n: u32) -> Self {
+    pub(crate) fn raised(self, n: u32) -> Self {
         let max = self.max.get().saturating_add(n);
         // 1 is the least that an HPA accepts.
         Self::new(self.min.get().max(1).min(max), max)
     }
 
     /// With a smaller maximum, and a minimum of at most that.
-    pub(super) fn lowered(self, n: u32) -> Self {
+    pub(crate) fn lowered(self, n: u32) -> Self {
         let max = self.max.get().saturating_sub(n);
         Self::new(self.min.get().min(max), max)
     }
 }
 
 impl<'a> MemberState<'a> {
-    pub(super) fn new(observed: Observed<'a>, entry: &Entry, known: bool) -> Self {
+    pub fn new(observed: Observed<'a>, entry: &Entry, known: bool) -> Self {
         Self {
             observed,
             position: 0,
@@ -313,88 +308,88 @@ impl<'a> MemberState<'a> {
         }
     }
 
-    pub(super) fn name(&self) -> &'a str {
+    pub fn name(&self) -> &'a str {
         &self.member.profile.name
     }
 
     /// True if its pods count as the fleet's.
-    pub(super) fn is_counted(&self) -> bool {
+    pub fn is_counted(&self) -> bool {
         self.participation == Participation::Counted
     }
 
-    pub(super) fn is_active(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         self.role == MemberRole::Active
     }
 
     /// The pods that are ready within its budget.
-    pub(super) fn ready_in_budget(&self) -> u32 {
+    pub fn ready_in_budget(&self) -> u32 {
         self.ready.min(self.max())
     }
 
     /// The placed pods within its budget.
-    pub(super) fn placed_in_budget(&self) -> u32 {
+    pub fn placed_in_budget(&self) -> u32 {
         self.placed.min(self.max())
     }
 
     /// The priority by its preferences.
-    pub(super) fn priority(&self) -> Option<i64> {
+    pub fn priority(&self) -> Option<i64> {
         self.preference.priority
     }
 
     /// True if a rule has given this reason.
-    pub(super) fn has_reason(&self, reason: Reason) -> bool {
+    pub fn has_reason(&self, reason: Reason) -> bool {
         self.decided.reasons.contains(&reason)
     }
 
     /// The replicas by its own report: what was written for it may be less already.
-    pub(super) fn reported(&self) -> u32 {
+    pub fn reported(&self) -> u32 {
         self.member.pods.map_or(0, |pods| pods.replicas.get())
     }
 
-    pub(super) fn max(&self) -> u32 {
+    pub fn max(&self) -> u32 {
         self.entry.max.get()
     }
 
-    pub(super) fn min(&self) -> u32 {
+    pub fn min(&self) -> u32 {
         self.entry.min.get()
     }
 
-    pub(super) fn lower_limit(&self) -> u32 {
+    pub fn lower_limit(&self) -> u32 {
         self.preference.min.get()
     }
 
-    pub(super) fn upper_limit(&self) -> u32 {
+    pub fn upper_limit(&self) -> u32 {
         self.upper_limit_with(self.max())
     }
 
     /// The upper limit if its maximum were `max`, which a taint keeps from growing.
-    pub(super) fn upper_limit_with(&self, max: u32) -> u32 {
+    pub fn upper_limit_with(&self, max: u32) -> u32 {
         let limit = self.preference.max.get();
         if self.closed { limit.min(max) } else { limit }
     }
 
     /// The `minReplicas` to write: the larger of its minimum and its floor.
-    pub(super) fn written_min(&self) -> u32 {
+    pub fn written_min(&self) -> u32 {
         self.min().max(self.decided.floor).min(self.max())
     }
 
     /// The replicas after this decision, as far as the rules before have set them.
-    pub(super) fn next_replicas(&self) -> u32 {
+    pub fn next_replicas(&self) -> u32 {
         self.decided.write.unwrap_or(self.replicas)
     }
 
     /// True if it has a budget, and replicas now or after this decision.
-    pub(super) fn is_awake(&self) -> bool {
+    pub fn is_awake(&self) -> bool {
         self.max() > 0 && self.next_replicas() > 0
     }
 
     /// True if it has a budget, and no replicas now or after this decision.
-    pub(super) fn is_asleep(&self) -> bool {
+    pub fn is_asleep(&self) -> bool {
         self.max() > 0 && self.next_replicas() == 0
     }
 
     /// The replicas that its demand needs: the current ones if the demand is within the tolerance.
-    pub(super) fn demanded_replicas(&self, tolerance: f64) -> Option<u32> {
+    pub fn demanded_replicas(&self, tolerance: f64) -> Option<u32> {
         let demand = self.demand?;
         let there = f64::from(self.replicas);
         Some(if (demand - there).abs() <= tolerance * there {
@@ -405,18 +400,18 @@ impl<'a> MemberState<'a> {
     }
 
     /// The demand after this decision: that of a member that is put to sleep goes to the others.
-    pub(super) fn lasting_demand(&self) -> Option<f64> {
+    pub fn lasting_demand(&self) -> Option<f64> {
         let ends = self.decided.write == Some(0);
         if ends { Some(0.0) } else { self.demand }
     }
 
     /// The further budget that it could be given and use.
-    pub(super) fn room(&self) -> u32 {
+    pub fn room(&self) -> u32 {
         self.room_beyond(self.max())
     }
 
     /// The same as [`MemberState::room`], if its maximum were `max`.
-    pub(super) fn room_beyond(&self, max: u32) -> u32 {
+    pub fn room_beyond(&self, max: u32) -> u32 {
         let limit = self.upper_limit_with(max).min(self.capacity);
         limit.saturating_sub(max)
     }
@@ -469,7 +464,7 @@ impl<'a> MemberState<'a> {
     }
 
     /// Adds a reason; the text is that of the first one.
-    pub(super) fn add_reason(&mut self, reason: Reason, because: impl FnOnce() -> String) {
+    pub fn add_reason(&mut self, reason: Reason, because: impl FnOnce() -> String) {
         if self.decided.reasons.is_empty() {
             self.decided.because = because();
         }
@@ -479,7 +474,7 @@ impl<'a> MemberState<'a> {
     }
 
     /// The member as a candidate of a division.
-    pub(super) fn candidate(&self, limits: DivisionLimits) -> Candidate<'a> {
+    pub fn candidate(&self, limits: DivisionLimits) -> Candidate<'a> {
         Candidate {
             name: self.name(),
             preference: EffectivePreference {
@@ -498,6 +493,6 @@ impl<'a> MemberState<'a> {
 }
 
 /// The sum of counts, saturating.
-pub(super) fn sum(counts: impl IntoIterator<Item = u32>) -> u32 {
+pub fn sum(counts: impl IntoIterator<Item = u32>) -> u32 {
     counts.into_iter().fold(0, u32::saturating_add)
 }

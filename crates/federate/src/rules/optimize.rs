@@ -17,7 +17,7 @@ const LEAST: u32 = 2;
 const PART: u32 = 10;
 
 /// Redistributes headroom if it is due.
-pub(super) fn optimize<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn optimize<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if is_due(fleet) {
         divide_headroom(fleet)
     } else {
@@ -77,7 +77,7 @@ fn base(state: &MemberState<'_>, may_forget: bool) -> u32 {
 /// Divides the headroom, `sum(max - base)` and what is unassigned, by the policy over the active members. A member gets
 /// no more than it can run or already had; one with a proved capacity, and every one where members are weighted by
 /// demand, no more than it can run. The rest is unassigned.
-pub(super) fn divide_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn divide_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let may_forget = may_forget_sleepers(fleet);
     let unused = fleet
         .active()

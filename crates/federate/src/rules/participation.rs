@@ -9,7 +9,7 @@ use foretide_domain::Replicas;
 
 /// The role of a member in its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MemberRole {
+pub enum MemberRole {
     /// A member that takes part and can be changed.
     Active,
     /// A member that has a share and cannot be changed: it does not answer, or has been unhealthy for longer than tolerated.
@@ -28,7 +28,7 @@ pub(super) enum MemberRole {
 
 impl MemberRole {
     /// True if it keeps its share while the others divide the rest.
-    pub(super) fn is_pinned(self) -> bool {
+    pub fn is_pinned(self) -> bool {
         matches!(self, Self::Lost | Self::Foreign)
     }
 }
@@ -47,7 +47,7 @@ pub enum Participation {
 
 impl Participation {
     /// The participation of a member with this role. A share that went to others counts until its pods have ended.
-    pub(super) fn of(member: &Member, role: MemberRole, entry: Option<&Entry>) -> Self {
+    pub(crate) fn of(member: &Member, role: MemberRole, entry: Option<&Entry>) -> Self {
         match role {
             // An unreachable member is still scaled by the other autoscaler.
             MemberRole::Lost | MemberRole::Failed if member.is_scaled_by_others() => Self::Excluded,

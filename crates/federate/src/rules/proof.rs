@@ -16,12 +16,7 @@ const BACKOFF_SECONDS: u32 = 600;
 const LONGEST_BACKOFF_SECONDS: u32 = 7_200;
 
 /// Finds whether a member is blocked, and stores the capacity that its unschedulable pods prove.
-pub(super) fn observe(
-    observed: &mut Observed<'_>,
-    entry: &mut Entry,
-    policy: &Policy,
-    now: Timestamp,
-) {
+pub fn observe(observed: &mut Observed<'_>, entry: &mut Entry, policy: &Policy, now: Timestamp) {
     let is_active = observed.role == MemberRole::Active;
     if is_active {
         let since = observed

@@ -15,7 +15,7 @@ use foretide_domain::ReplicaBounds;
 const STALE_PERIODS: i32 = 3;
 
 /// The members that take part in the fleet, or still have an autoscaler or a share of it.
-pub(super) fn classify<'a>(
+pub fn classify<'a>(
     policy: &Policy,
     members: &'a [Member],
     ledger: &Ledger,

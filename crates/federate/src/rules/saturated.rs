@@ -22,7 +22,7 @@ const LOCAL_DEMAND_SECONDS: u32 = 3_600;
 const LONGEST_LOCAL_DEMAND_SECONDS: u32 = 57_600;
 
 /// Finds members that need more than their maximum, by how much, and since when.
-pub(super) fn find_needs<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn find_needs<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     Step::of(fleet.active().map(|state| {
         let need = need(fleet, state);
         Change::silent(state, Effect::Need(need))
@@ -97,14 +97,14 @@ struct Offer {
 
 /// Moves unassigned budget to saturated members that cool down: it is taken from no member, and they may just have been
 /// shrunk when the load returned.
-pub(super) fn satisfy_at_once<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn satisfy_at_once<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let needs = needs(fleet, |state| fleet.is_cooling_down(state));
     transfer(fleet, &needs, vec![unassigned(fleet)], Reason::Saturated)
 }
 
 /// Moves budget to saturated members: from what is unassigned, then from blocked members, then from those with the
 /// largest slack; under Prioritized the lowest priority gives first and the highest receives first.
-pub(super) fn satisfy<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn satisfy<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let needs = needs(fleet, |state| !fleet.is_cooling_down(state));
     transfer(fleet, &needs, offers(fleet, slack), Reason::Saturated)
 }
@@ -121,7 +121,7 @@ fn needs(fleet: &RuleContext<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -
 }
 
 /// Moves budget so that the whole floor can be met: from members that cannot run their maximum to members with room.
-pub(super) fn lift_floor<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn lift_floor<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let offers = offers(fleet, unusable);
     let offered = sum(offers.iter().map(|offer| offer.count));
     let unmet = fleet.floor.unmet.min(offered);

@@ -72,11 +72,7 @@ fn beyond_bounds(state: &MemberState<'_>) -> u32 {
 
 /// True if a member that R9 shrank still reports replicas beyond its maximum. False after ten cooldowns, in case its
 /// autoscaler does nothing.
-pub(super) fn is_shrinking(
-    state: &MemberState<'_>,
-    cooldown: SignedDuration,
-    now: Timestamp,
-) -> bool {
+pub fn is_shrinking(state: &MemberState<'_>, cooldown: SignedDuration, now: Timestamp) -> bool {
     let limit = cooldown
         .checked_mul(SHRINKING_COOLDOWNS)
         .unwrap_or(cooldown);
@@ -86,7 +82,7 @@ pub(super) fn is_shrinking(
 }
 
 /// Shrinks one tier, if there has been an excess for long enough.
-pub(super) fn shrink<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn shrink<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.kind != AssignmentKind::Prioritized {
         return Step::default();
     }
@@ -117,7 +113,7 @@ fn is_whole(fleet: &RuleContext<'_>) -> bool {
 
 /// Holds the tiers above one that shrinks: after it has shrunk, because those above one that still has pods to end are
 /// held.
-pub(super) fn hold<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn hold<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.kind != AssignmentKind::Prioritized {
         return Step::default();
     }

@@ -16,7 +16,7 @@ use super::optimize::divide_headroom;
 
 /// Puts one member to sleep, if all have idled for long enough and the user's behavior lets that many pods end. Before
 /// that, the others take over its share of the floor and become ready.
-pub(super) fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let handover = fleet.ledger.handover;
     let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
     let victim = if may_sleep { victim(fleet) } else { None };
@@ -112,7 +112,7 @@ fn put_to_sleep(victim: &MemberState<'_>) -> Change {
 
 /// A member that was just put to sleep keeps a maximum of at least one; the rest of its headroom goes to the running
 /// ones.
-pub(super) fn share_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn share_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let has_slept = fleet
         .members
         .iter()

@@ -7,7 +7,7 @@ use super::fleet::{RuleContext, Step};
 use super::member::{Change, Effect, MemberState};
 
 /// Finds members that idle at their minimum, and since when.
-pub(super) fn find_idle<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn find_idle<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let Some(limit) = fleet.policy.min_utilization else {
         return Step::default();
     };
@@ -31,7 +31,7 @@ fn starves(state: &MemberState<'_>) -> bool {
 }
 
 /// Moves one replica of minimum, if a member idles and another needs it.
-pub(super) fn move_minimum<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn move_minimum<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     if fleet.policy.min_utilization.is_none() {
         return Step::default();
     }

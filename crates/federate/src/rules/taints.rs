@@ -8,7 +8,7 @@ use crate::{Dropped, EffectivePreference, Member, Policy, Taint, TaintEffect, To
 
 /// For each member, whether it may get no more than it has: it has a `NoSchedule` or `NoExecute` taint that is not
 /// tolerated, or a `PreferNoSchedule` one while another member has none.
-pub(super) fn closed(
+pub fn closed(
     policy: &Policy,
     members: &[Member],
     preferences: &[Result<EffectivePreference, Dropped>],
@@ -28,12 +28,7 @@ pub(super) fn closed(
 /// True if a `NoExecute` taint evicts a member's share: its toleration has expired, or no toleration matches and the
 /// policy's own toleration has expired. A taint is as old as its time or `seen` says, whichever is later: its time is
 /// that of another clock, and `seen` survives a step of ours. Otherwise it is new.
-pub(super) fn evict(
-    policy: &Policy,
-    member: &Member,
-    seen: Option<Timestamp>,
-    now: Timestamp,
-) -> bool {
+pub fn evict(policy: &Policy, member: &Member, seen: Option<Timestamp>, now: Timestamp) -> bool {
     evicting(member).any(|taint| {
         let tolerated = match toleration(policy, taint) {
             Some(toleration) => match toleration.seconds {
@@ -50,11 +45,7 @@ pub(super) fn evict(
 }
 
 /// Since when a member has a `NoExecute` taint: by the ledger, otherwise by its taints, otherwise since now.
-pub(super) fn seen(
-    member: &Member,
-    recorded: Option<Timestamp>,
-    now: Timestamp,
-) -> Option<Timestamp> {
+pub fn seen(member: &Member, recorded: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     evicting(member).next()?;
     let dated = evicting(member).filter_map(|taint| taint.since).min();
     // A time ahead of now is that of a clock that is ahead.

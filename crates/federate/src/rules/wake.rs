@@ -18,7 +18,7 @@ const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 
 /// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members must
 /// not sleep, every member with a budget, at its minimum.
-pub(super) fn wake<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn wake<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let mut changes = Vec::new();
     for (state, why) in fleet.members.iter().zip(wanted(fleet)) {
         let Some(why) = why.filter(|_| state.is_active() && state.is_asleep()) else {
