@@ -9,7 +9,7 @@ use std::{
 };
 
 use foretide_api::ports::{
-    Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers, Member,
+    Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers,
     MetricQuery, ObjectKey, ScaleView, UnusableCopies, Workloads,
 };
 use foretide_api::{
@@ -21,7 +21,7 @@ use foretide_base::clock::Clock;
 use foretide_controller::Setup;
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler as Ehpa, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
-    FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
+    TimeSeriesPrediction, TimeSeriesPredictionStatus,
 };
 use foretide_domain::{
     Replicas, Scale, ScaleTarget,
@@ -29,80 +29,39 @@ use foretide_domain::{
     hpa::{ObjectRef, Settings},
     observation::{
         Cause, Container, ContainerUsage, NamespaceUsage, Phase, Pod, PodSample, PodUsage,
-        Readiness, StaleSample, Status, Unavailable,
+        Readiness, Status, Unavailable,
     },
 };
-use foretide_federate::{Estimate, PodShape};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Objects by name, and every write in order.
 #[derive(Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct State {
     pub(crate) autoscalers: BTreeMap<String, Ehpa>,
     /// UIDs of the autoscalers that fail to parse.
     pub(crate) undecoded: BTreeSet<String>,
-    pub(crate) federated: BTreeMap<String, FederatedHPA>,
-    /// Federated autoscalers in the view of a late watch.
-    pub(crate) late: Option<BTreeMap<String, FederatedHPA>>,
-    /// Federated autoscalers that fail to parse, which lists leave out.
-    pub(crate) unreadable: BTreeMap<String, FederatedHPA>,
     pub(crate) hpas: BTreeMap<String, HpaView>,
     /// State of KEDA's pause of every target.
     pub(crate) keda_pause: KedaPause,
     pub(crate) replicas: BTreeMap<String, u32>,
-    /// Complete objects, for workloads that are read or placed as such.
-    pub(crate) objects: BTreeMap<String, Value>,
     pub(crate) millicores: i64,
-    /// The kind whose copies are out of date.
-    pub(crate) stale_copies: Option<&'static str>,
-    /// Age of the samples of all pods, if they are too old.
-    pub(crate) stale_for: Option<SignedDuration>,
+    pub(crate) stale_predictions: bool,
     /// The series of every external metric, in milli-units.
     pub(crate) external: Option<i64>,
-    /// The number of writes of scales and HPAs that meet a conflict.
-    pub(crate) conflicts: u32,
     /// The last `resourceVersion` of an HPA.
     versions: u32,
+    /// Writes of predictions are refused.
     pub(crate) refuses: bool,
     pub(crate) unselective: bool,
-    /// Calls never return.
-    pub(crate) hangs: bool,
-    /// Calls to the metrics APIs never return.
-    pub(crate) metrics_hang: bool,
-    /// Writes of statuses and events do not return until this is unset.
-    pub(crate) reports_hang: bool,
-    /// The only namespace in which such writes do not return.
-    pub(crate) reports_hang_in: Option<String>,
     /// Namespaces in which writes of predictions never return, until they are removed here.
     pub(crate) predictions_hang: BTreeSet<String>,
     /// Number of writes of the status of each prediction, by namespace and name.
     pub(crate) published: BTreeMap<String, u32>,
-    /// Targets for which every call hangs.
-    pub(crate) hanging: BTreeSet<String>,
-    /// Targets for which every call panics.
-    pub(crate) poison: BTreeSet<String>,
-    /// Writes of HPAs panic.
-    pub(crate) poisons_writes: bool,
-    /// The number of calls that need a request.
-    pub(crate) calls: u32,
-    /// The number of replicas that the nodes can run.
-    pub(crate) capacity: Option<u32>,
-    /// The number of pods without a node, with the time since which they have none.
-    pub(crate) unschedulable: (u32, Option<Timestamp>),
-    /// The last writer of the replicas, unless it is an HPA or Foretide.
-    pub(crate) writer: Option<String>,
     pub(crate) writes: Vec<String>,
-    /// The problem that the member's connection reports.
-    pub(crate) problem: Option<String>,
-    /// The problem is an unusable Secret.
-    pub(crate) unusable: bool,
-    /// The problem is that the member rejects the hub's credentials.
-    pub(crate) rejects_credentials: bool,
     /// The time of measurements.
     pub(crate) now: Timestamp,
     /// The seconds that pods took to start.
@@ -113,43 +72,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The next version of an HPA; a conflict unless the manifest names the present version.
-    fn version_for(
-        &mut self,
-        manifest: &Value,
-        before: Option<&HpaView>,
-    ) -> Result<(), ClusterError> {
-        let metadata = &manifest["metadata"];
-        let same = |hpa: &HpaView| {
-            metadata["uid"] == *hpa.uid && metadata["resourceVersion"] == *hpa.resource_version
-        };
-        if before.is_some_and(|hpa| !same(hpa)) || self.conflicts > 0 {
-            self.conflicts = self.conflicts.saturating_sub(1);
-            let what = metadata["name"].to_string();
-            return Err(ClusterError::Conflict { what });
-        }
-        self.versions += 1;
-        Ok(())
-    }
-
-    fn accept_scale(
-        &mut self,
-        target: &ScaleTarget,
-        replicas: Replicas,
-    ) -> Result<(), ClusterError> {
-        let what = target.name.clone();
-        self.permit(&what)?;
-        if self.conflicts > 0 {
-            self.conflicts -= 1;
-            return Err(ClusterError::Conflict { what });
-        }
-        self.replicas.insert(what, replicas.get());
-        Ok(())
-    }
-
-    /// Stores an applied HPA.
+    /// Stores an applied HPA; a conflict unless the manifest names the present version.
     pub(crate) fn accept_hpa(&mut self, manifest: &Value) -> Result<HpaView, ClusterError> {
-        self.permit("horizontalpodautoscaler")?;
         let text = |path: &str| {
             manifest
                 .pointer(path)
@@ -158,7 +82,14 @@ impl State {
         };
         let name = text("/metadata/name").to_owned();
         let before = self.hpas.get(&name).cloned();
-        self.version_for(manifest, before.as_ref())?;
+        let metadata = &manifest["metadata"];
+        let is_other = |hpa: &HpaView| {
+            metadata["uid"] != *hpa.uid || metadata["resourceVersion"] != *hpa.resource_version
+        };
+        if before.as_ref().is_some_and(is_other) {
+            return Err(ClusterError::Conflict { what: name });
+        }
+        self.versions += 1;
         let merged = |path: &str, before: Option<&Value>| {
             let mut all = before.and_then(Value::as_object).cloned();
             let more = manifest.pointer(path).and_then(Value::as_object).cloned();
@@ -194,106 +125,6 @@ impl State {
         };
         self.hpas.insert(name, view.clone());
         Ok(view)
-    }
-
-    fn accept_patch(&mut self, name: &str, operations: &Value) -> Result<HpaView, ClusterError> {
-        self.versions += 1;
-        let version = self.versions.to_string();
-        assert_eq!(operations[0]["op"], "test", "not conditional: {operations}");
-        if self.refuses {
-            self.writes.push(format!("refused patch hpa {name}"));
-            return Err(ClusterError::Refused {
-                what: name.to_owned(),
-                message: "quota".into(),
-            });
-        }
-        let hpa = self.hpas.get_mut(name);
-        let hpa = hpa.ok_or_else(|| ClusterError::NotFound {
-            what: name.to_owned(),
-        })?;
-        let expected = [
-            ("/metadata/uid", &hpa.uid),
-            ("/metadata/resourceVersion", &hpa.resource_version),
-        ];
-        let is_expected = |operation: &Value| {
-            let mut same = expected.iter();
-            same.all(|(path, value)| operation["path"] != *path || operation["value"] == **value)
-        };
-        if !operations.as_array().unwrap().iter().all(is_expected) {
-            let what = name.to_owned();
-            return Err(ClusterError::Conflict { what });
-        }
-        hpa.resource_version = version;
-        for operation in operations.as_array().unwrap() {
-            let path = operation["path"].as_str().unwrap();
-            let field = path.rsplit('/').next().unwrap().replace("~1", "/");
-            match (operation["op"].as_str().unwrap(), path) {
-                ("replace", "/spec") => hpa.spec = operation["value"].clone(),
-                ("remove", path) if path.starts_with("/metadata/annotations/") => {
-                    hpa.annotations.as_object_mut().unwrap().remove(&field);
-                }
-                ("remove", path) if path.starts_with("/metadata/labels/") => {
-                    hpa.labels.as_object_mut().unwrap().remove(&field);
-                }
-                _ => {}
-            }
-        }
-        Ok(hpa.clone())
-    }
-
-    fn accept_deletion(&mut self, name: &str) -> Result<(), ClusterError> {
-        self.permit(name)?;
-        self.hpas.remove(name);
-        Ok(())
-    }
-
-    fn accept_finalizers(&mut self, name: &str, value: Option<Value>) {
-        let Some(fdhpa) = self.federated.get_mut(name) else {
-            return;
-        };
-        fdhpa.metadata.finalizers = value.and_then(|value| serde_json::from_value(value).ok());
-        if fdhpa.metadata.finalizers.iter().flatten().next().is_none()
-            && fdhpa.metadata.deletion_timestamp.is_some()
-        {
-            self.federated.remove(name);
-        }
-    }
-
-    fn accept_workload(&mut self, name: &str, manifest: &Value) {
-        let metadata = &manifest["metadata"];
-        // The UID of `scale`, or no workload.
-        let seen = if self.replicas.contains_key(name) {
-            metadata["uid"] == format!("target-{name}")
-        } else {
-            metadata["resourceVersion"].is_string()
-        };
-        assert!(seen, "not conditional: {manifest}");
-        // A workload without replicas starts with the API's default.
-        self.replicas.entry(name.to_owned()).or_insert(1);
-        let mut stored = manifest.clone();
-        for condition in ["uid", "resourceVersion"] {
-            stored["metadata"]
-                .as_object_mut()
-                .unwrap()
-                .remove(condition);
-        }
-        self.objects.insert(name.to_owned(), stored);
-    }
-
-    fn accept_removal(&mut self, name: &str) {
-        self.replicas.remove(name);
-        self.objects.remove(name);
-    }
-
-    /// Refuses a write while the cluster refuses all writes.
-    fn permit(&self, what: &str) -> Result<(), ClusterError> {
-        if self.refuses {
-            return Err(ClusterError::Refused {
-                what: what.to_owned(),
-                message: "quota".into(),
-            });
-        }
-        Ok(())
     }
 }
 
@@ -378,19 +209,6 @@ impl FakeCluster {
         ehpa.metadata.generation = ehpa.metadata.generation.map(|generation| generation + 1);
     }
 
-    /// Adds an HPA that claims to have been adopted for an autoscaler that does not exist.
-    pub(crate) fn forge_adopted(&self, name: &str) {
-        let annotations = json!({
-            "autoscaling.foretide.io/adopted-by": "nobody",
-            "autoscaling.foretide.io/original-spec": "{}",
-        });
-        let forged = json!({
-            "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
-            "spec": {"scaleTargetRef": {"name": "other"}},
-        });
-        self.state().accept_hpa(&forged).unwrap();
-    }
-
     pub(crate) fn writes(&self) -> Vec<String> {
         std::mem::take(&mut self.state().writes)
     }
@@ -432,50 +250,18 @@ impl FakeCluster {
         })
     }
 
-    /// Never returns while calls hang.
-    async fn call(&self) {
-        self.state().calls += 1;
-        if self.state().hangs {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Like [`FakeCluster::call`], for a metrics API.
-    async fn metrics_call(&self) {
-        self.call().await;
-        if self.state().metrics_hang {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Returns when reports do not hang any more; needs paused time.
-    async fn report_call(&self, about: &ObjectMeta) {
-        let namespace = &about.namespace;
-        let hangs = |state: &State| {
-            state.reports_hang || namespace.is_some() && state.reports_hang_in == *namespace
-        };
-        while hangs(&self.state()) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    /// Returns that the copies of these kinds are out of date, if they are.
-    fn stale_of(&self, kinds: &[&str]) -> Option<UnusableCopies> {
-        let stale = self.state().stale_copies;
-        let kind = stale.filter(|kind| kinds.contains(kind))?;
-        let since = Timestamp::UNIX_EPOCH;
-        Some(UnusableCopies::Stale {
-            kind,
-            since: Some(since),
-        })
-    }
-
     /// Returns when writes of predictions do not hang any more; needs paused time.
     async fn prediction_call(&self, namespace: &str) -> Result<(), ClusterError> {
         while self.state().predictions_hang.contains(namespace) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        self.state().permit("prediction")
+        if self.state().refuses {
+            return Err(ClusterError::Refused {
+                what: "prediction".to_owned(),
+                message: "quota".to_owned(),
+            });
+        }
+        Ok(())
     }
 
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
@@ -493,8 +279,8 @@ impl Workloads for FakeCluster {
         true
     }
 
-    fn stale(&self, target: &ScaleTarget) -> Option<UnusableCopies> {
-        self.stale_of(&["Pod", &target.kind])
+    fn stale(&self, _: &ScaleTarget) -> Option<UnusableCopies> {
+        None
     }
 
     fn hpas(&self, _: &str) -> Vec<Arc<HpaView>> {
@@ -514,13 +300,7 @@ impl Workloads for FakeCluster {
     }
 
     async fn scale(&self, target: &ScaleTarget) -> Result<ScaleView, ClusterError> {
-        self.call().await;
         let name = &target.name;
-        let is_poison = self.state().poison.contains(name);
-        assert!(!is_poison, "poison");
-        if self.state().hanging.contains(name) {
-            std::future::pending::<()>().await;
-        }
         let replicas = self.state().replicas.get(name).copied();
         let replicas = replicas.ok_or_else(|| ClusterError::NotFound { what: name.clone() })?;
         let replicas = Replicas::new(replicas);
@@ -541,11 +321,10 @@ impl Workloads for FakeCluster {
     }
 
     async fn usage(&self, _: &str) -> Result<NamespaceUsage, Unavailable> {
-        self.metrics_call().await;
-        let (names, total, now, stale_for) = {
+        let (names, total, now) = {
             let state = self.state();
             let names: Vec<_> = state.replicas.keys().cloned().collect();
-            (names, state.millicores, state.now, state.stale_for)
+            (names, state.millicores, state.now)
         };
         if total < 0 {
             return Err(Unavailable::new(Cause::NotRead, "no metrics today"));
@@ -555,10 +334,6 @@ impl Workloads for FakeCluster {
             let pods = self.pods_of(&name);
             let share = total / i64::try_from(pods.len().max(1)).unwrap();
             for pod in pods.iter().map(|pod| Arc::clone(&pod.name)) {
-                if let Some(age) = stale_for {
-                    usage.stale.push(StaleSample { pod, age });
-                    continue;
-                }
                 usage.pods.push(Arc::new(PodUsage {
                     pod,
                     at: now,
@@ -574,7 +349,6 @@ impl Workloads for FakeCluster {
     }
 
     async fn pods_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<PodSample>, Unavailable> {
-        self.metrics_call().await;
         Err(Unavailable::new(Cause::NotRead, "no custom metrics here"))
     }
 
@@ -583,7 +357,6 @@ impl Workloads for FakeCluster {
     }
 
     async fn external_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<i64>, Unavailable> {
-        self.metrics_call().await;
         let value = self.state().external;
         value
             .map(|value| vec![value])
@@ -596,17 +369,13 @@ impl Workloads for FakeCluster {
         _: &ScaleView,
         replicas: Replicas,
     ) -> Result<Replicas, ClusterError> {
-        self.call().await;
-        self.state().accept_scale(target, replicas)?;
+        let name = target.name.clone();
+        self.state().replicas.insert(name, replicas.get());
         self.record(format!("scale {} {replicas}", target.name));
         Ok(replicas)
     }
 
     async fn apply_hpa(&self, manifest: &Value) -> Result<Arc<HpaView>, ClusterError> {
-        self.call().await;
-        // Read first: a panic must not poison the state.
-        let panics = self.state().poisons_writes;
-        assert!(!panics, "poison");
         let version = &manifest["metadata"]["resourceVersion"];
         assert!(version.is_string(), "not conditional: {manifest}");
         let view = self.state().accept_hpa(manifest)?;
@@ -617,21 +386,12 @@ impl Workloads for FakeCluster {
         Ok(Arc::new(view))
     }
 
-    async fn patch_hpa(
-        &self,
-        _: &str,
-        name: &str,
-        operations: &Value,
-    ) -> Result<Arc<HpaView>, ClusterError> {
-        self.call().await;
-        let patched = self.state().accept_patch(name, operations)?;
-        self.record(format!("patch hpa {name}"));
-        Ok(Arc::new(patched))
+    async fn patch_hpa(&self, _: &str, _: &str, _: &Value) -> Result<Arc<HpaView>, ClusterError> {
+        unreachable!("no HPA is adopted here")
     }
 
     async fn delete_hpa(&self, _: &str, name: &str, _: &str) -> Result<(), ClusterError> {
-        self.call().await;
-        self.state().accept_deletion(name)?;
+        self.state().hpas.remove(name);
         self.record(format!("delete hpa {name}"));
         Ok(())
     }
@@ -642,15 +402,16 @@ impl Cluster for FakeCluster {
         std::future::pending().await
     }
 
-    fn stale_autoscalers(&self, kind: OwnerKind, _: Option<&str>) -> Option<UnusableCopies> {
-        self.stale_of(&[match kind {
-            OwnerKind::Effective => "EffectiveHorizontalPodAutoscaler",
-            OwnerKind::Federated => "FederatedHPA",
-        }])
+    fn stale_autoscalers(&self, _: OwnerKind, _: Option<&str>) -> Option<UnusableCopies> {
+        None
     }
 
     fn stale_predictions(&self) -> Option<UnusableCopies> {
-        self.stale_of(&["TimeSeriesPrediction"])
+        let is_stale = self.state().stale_predictions;
+        is_stale.then_some(UnusableCopies::Stale {
+            kind: "TimeSeriesPrediction",
+            since: None,
+        })
     }
 
     fn autoscalers(&self) -> ListedAutoscalers {
@@ -704,21 +465,13 @@ impl Cluster for FakeCluster {
     ) -> Result<(), ClusterError> {
         let name = match about {
             Autoscaler::Effective(ehpa) => {
-                self.report_call(&ehpa.metadata).await;
                 let name = ehpa.name_any();
                 if let Some(ehpa) = self.state().autoscalers.get_mut(&name) {
                     ehpa.status = Some(stored(&status.common));
                 }
                 name
             }
-            Autoscaler::Federated(fdhpa) => {
-                self.report_call(&fdhpa.metadata).await;
-                let name = fdhpa.name_any();
-                if let Some(fdhpa) = self.state().federated.get_mut(&name) {
-                    fdhpa.status = Some(stored(&FederatedHPAStatus::from(status)));
-                }
-                name
-            }
+            Autoscaler::Federated(_) => unreachable!("there are no fleets here"),
         };
         self.record(format!("status {name}"));
         Ok(())
@@ -730,7 +483,6 @@ impl Cluster for FakeCluster {
         about: &ObjectMeta,
         event: &EventNote,
     ) -> Result<(), ClusterError> {
-        self.report_call(about).await;
         self.record(format!(
             "event {} {}",
             about.name.as_ref().unwrap(),
@@ -748,96 +500,22 @@ impl Cluster for FakeCluster {
     }
 
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
-        let state = self.state();
-        let shown = state.late.as_ref().unwrap_or(&state.federated);
-        shown.values().cloned().map(Arc::new).collect()
+        Vec::new()
     }
 
     fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>> {
-        let is_whole = self.state().unreadable.is_empty();
-        is_whole.then(|| self.federated())
+        Some(self.federated())
     }
 
-    async fn write_ledger(&self, about: &FederatedHPA, ledger: &str) -> Result<(), ClusterError> {
-        let name = &about.name_any();
-        self.call().await;
-        self.state().permit(&format!("status of {name}"))?;
-        if let Some(fdhpa) = self.state().federated.get_mut(name) {
-            let status = fdhpa.status.get_or_insert_default();
-            status.ledger = Some(ledger.to_owned());
-        }
-        self.record(format!("ledger {name}"));
-        Ok(())
+    async fn write_ledger(&self, _: &FederatedHPA, _: &str) -> Result<(), ClusterError> {
+        unreachable!("there are no fleets here")
     }
 
-    async fn patch_federated(
-        &self,
-        _: &str,
-        name: &str,
-        operations: &Value,
-    ) -> Result<(), ClusterError> {
-        let finalizers = operations.as_array().unwrap().iter().rfind(|operation| {
-            let path = operation["path"].as_str().unwrap();
-            path.starts_with("/metadata/finalizers") && operation["op"] != "test"
-        });
-        let value = finalizers.map(|operation| operation["value"].clone());
-        self.state().accept_finalizers(name, value);
-        self.record(format!("finalizers {name}"));
-        Ok(())
+    async fn patch_federated(&self, _: &str, _: &str, _: &Value) -> Result<(), ClusterError> {
+        unreachable!("there are no fleets here")
     }
 
-    async fn object(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
-        let object = self.state().objects.get(&target.name).cloned();
-        object.ok_or_else(|| ClusterError::NotFound {
-            what: target.to_string(),
-        })
-    }
-}
-
-impl Member for FakeCluster {
-    fn capacity(&self, _: &ScaleTarget, _: &str, _: &PodShape) -> Option<Estimate> {
-        self.state().capacity.map(|replicas| Estimate {
-            replicas: Replicas::new(replicas),
-            is_soft: false,
-        })
-    }
-
-    fn unschedulable(
-        &self,
-        _: &ScaleTarget,
-        _: &str,
-        _: Replicas,
-    ) -> Result<(Replicas, Option<Timestamp>), ClusterError> {
-        let (count, since) = self.state().unschedulable;
-        Ok((Replicas::new(count), since))
-    }
-
-    async fn replicas_written_by(&self, _: &ScaleTarget) -> Result<Option<String>, ClusterError> {
-        self.call().await;
-        Ok(self.state().writer.clone())
-    }
-
-    async fn placed_for(&self, target: &ScaleTarget) -> Result<Option<String>, ClusterError> {
-        self.call().await;
-        let state = self.state();
-        let object = state.objects.get(&target.name);
-        let annotation = "/metadata/annotations/autoscaling.foretide.io~1fleet-uid";
-        let uid = object.and_then(|object| object.pointer(annotation)?.as_str());
-        Ok(uid.map(str::to_owned))
-    }
-
-    async fn place(&self, manifest: &Value) -> Result<(), ClusterError> {
-        self.call().await;
-        let name = manifest["metadata"]["name"].as_str().unwrap().to_owned();
-        self.state().accept_workload(&name, manifest);
-        self.record(format!("place {name}"));
-        Ok(())
-    }
-
-    async fn remove(&self, target: &ScaleTarget, _: &str) -> Result<(), ClusterError> {
-        self.call().await;
-        self.state().accept_removal(&target.name);
-        self.record(format!("remove {}", target.name));
-        Ok(())
+    async fn object(&self, _: &ScaleTarget) -> Result<Value, ClusterError> {
+        unreachable!("there are no fleets here")
     }
 }

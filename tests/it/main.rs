@@ -21,10 +21,6 @@ mod examples;
 #[cfg(test)]
 mod fake_cluster;
 #[cfg(test)]
-mod fake_members;
-#[cfg(test)]
-mod fleet;
-#[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod members;

@@ -1,6 +1,7 @@
 //! A cluster with replicas of the product, as a scenario sees it.
 
 use std::{
+    backtrace::Backtrace,
     collections::BTreeMap,
     io,
     mem::take,
@@ -124,8 +125,8 @@ struct Replica {
     ended: Option<Result<(), String>>,
 }
 
-/// The next stop of a process, by the readings of its clocks.
-type Interruption = Arc<Mutex<Option<Stop>>>;
+/// The next stop of a process, by the readings of its clocks, and the function whose reading panics next.
+type Interruption = Arc<Mutex<(Option<Stop>, Option<&'static str>)>>;
 
 /// A stop of a process, as by a signal.
 #[derive(Debug, Clone, Copy)]
@@ -563,14 +564,19 @@ impl Cluster {
     /// Stops a host for some time after this many more readings of its clocks.
     pub(crate) fn stop_reading(&self, host: &str, stop: Stop) {
         if let Some(replica) = self.replicas.get(host) {
-            *replica.interruption.lock().unwrap() = Some(stop);
+            replica.interruption.lock().unwrap().0 = Some(stop);
         }
+    }
+
+    /// Panics in this function of a host's process the next time that it reads its clocks.
+    pub(crate) fn panic_in(&self, host: &str, function: &'static str) {
+        self.replicas[host].interruption.lock().unwrap().1 = Some(function);
     }
 
     /// Returns whether a stop of a host by its readings is still due.
     pub(crate) fn will_stop(&self, host: &str) -> bool {
         let replica = self.replicas.get(host);
-        replica.is_some_and(|replica| replica.interruption.lock().unwrap().is_some())
+        replica.is_some_and(|replica| replica.interruption.lock().unwrap().0.is_some())
     }
 
     /// Steps the wall clock of a host by this many seconds.
@@ -915,10 +921,15 @@ impl Cluster {
     }
 }
 
-/// Counts a reading of the clocks, and stops the process if that is due.
-fn interrupt(armed: &Mutex<Option<Stop>>) {
+/// Counts a reading of the clocks, and stops the process if that is due, or panics.
+fn interrupt(armed: &Mutex<(Option<Stop>, Option<&'static str>)>) {
     let mut armed = armed.lock().unwrap();
-    let Some(stop) = &mut *armed else {
+    let is_there = |function: &str| Backtrace::force_capture().to_string().contains(function);
+    if let Some(function) = armed.1.take_if(|function| is_there(function)) {
+        drop(armed);
+        panic!("in {function}");
+    }
+    let Some(stop) = &mut armed.0 else {
         return;
     };
     if let Some(left) = stop.readings.checked_sub(1) {
@@ -928,7 +939,8 @@ fn interrupt(armed: &Mutex<Option<Stop>>) {
     let Stop {
         is_inside, span, ..
     } = *stop;
-    *armed = None;
+    armed.0 = None;
+    drop(armed);
     if is_inside {
         stop_here(span);
     } else {

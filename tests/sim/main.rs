@@ -1,6 +1,7 @@
 //! The product in simulated clusters and in virtual time: scripted tests, and scenarios that seeds of faults play.
 //!
 //! ```text
+//! autoscalers  single objects whose specs are wrong, whose writes fail or whose metrics are old
 //! cluster   the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
 //! fleet     the same with member clusters and fleets over them
 //! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
@@ -20,6 +21,8 @@
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+#[cfg(test)]
+mod autoscalers;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]

@@ -239,3 +239,34 @@ impl<S, O> ObjectState<S, O> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A fleet with this ledger in its status.
+    fn fleet(ledger: Value) -> Autoscaler {
+        let object = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
+            "spec": {
+                "scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 9,
+                "federatedHPAAssignment": {"federatedHPAAssignmentType": "Aggregated"},
+            },
+            "status": {"ledger": ledger},
+        });
+        Autoscaler::Federated(Arc::new(serde_json::from_value(object).unwrap()))
+    }
+
+    #[test]
+    fn an_object_whose_state_is_dropped_goes_on_from_the_ledger_that_was_stored_last() {
+        let mut states = StateStore::<(), Option<String>>::default();
+        states.of(&fleet(json!("newer")), ReportState::ledger);
+        // The copy is older than the ledger.
+        let restarted = states.restart(&fleet(json!("older")), ReportState::ledger);
+        assert_eq!(restarted.lock().of_kind.as_deref(), Some("newer"));
+    }
+}

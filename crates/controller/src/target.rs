@@ -300,3 +300,36 @@ fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
         ..lost
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_copy_of_the_scale_ends_no_sleep_that_the_status_tells_of_and_a_later_count_does() {
+        let start = Timestamp::UNIX_EPOCH;
+        for (seconds, is_asleep) in [(15, true), (89, true), (91, false)] {
+            let mut target = TargetState {
+                stored: StoredHistory::Lost {
+                    scaled_to_zero: true,
+                },
+                ..TargetState::default()
+            };
+            target.restore("u", None, &Settings::default(), start);
+            let now = start + SignedDuration::from_secs(seconds);
+            target.saw_count(Replicas::new(1), false, now);
+            assert_eq!(target.history.log.scaled_to_zero, is_asleep, "{seconds}");
+            // The zero was seen: a count after it is another writer's.
+            target.saw_count(Replicas::ZERO, false, now);
+            target.saw_count(Replicas::new(1), false, now);
+            assert!(!target.history.log.scaled_to_zero, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn a_count_that_is_to_become_zero_is_ours_before_it_is_written() {
+        let mut target = TargetState::default();
+        target.saw_count(Replicas::new(1), true, Timestamp::UNIX_EPOCH);
+        assert!(target.history.log.scaled_to_zero);
+    }
+}

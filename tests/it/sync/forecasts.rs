@@ -13,7 +13,6 @@ use foretide_models::Sample;
 use super::*;
 
 mod budgets;
-mod fleets;
 mod memory;
 mod minutes;
 mod tenants;

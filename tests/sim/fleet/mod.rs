@@ -6,15 +6,19 @@
 )]
 
 mod assignment;
+mod conflicts;
+mod deletion;
 mod direct;
 mod floors;
 mod laws;
 mod lost;
+mod membership;
 mod nonparticipants;
 mod overflow;
 mod ownership;
 mod permissions;
 mod placement;
+mod reports;
 mod saturated;
 mod scale_down;
 mod scenario;

@@ -16,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use simkube::{
     SimKube,
+    faults::Plan,
     network::Way,
     world::{self, World},
 };
@@ -30,9 +31,9 @@ pub(crate) const SYSTEM: &str = "foretide-system";
 /// The user of the hub in a member.
 const ACCOUNT: &str = "system:serviceaccount:foretide-system:foretide-hub";
 /// The label of the members' Secrets.
-const LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig";
+pub(crate) const LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig";
 /// The annotation that makes a member leave.
-const LEAVING: &str = "foretide.io/leaving";
+pub(crate) const LEAVING: &str = "foretide.io/leaving";
 /// Time from the assignment of a node to readiness.
 const START_UP: Duration = Duration::from_secs(8);
 /// Time without an answer after which a member is lost.
@@ -140,7 +141,7 @@ impl Members {
 
 impl Cluster {
     /// Creates a hub and members that have joined, with room for this many pods of the shop each.
-    pub(crate) fn fleet(seed: u64, plan: simkube::faults::Plan, members: &[(&str, u64)]) -> Self {
+    pub(crate) fn fleet(seed: u64, plan: Plan, members: &[(&str, u64)]) -> Self {
         let mut cluster = Self::new(seed, plan);
         for (name, pods) in members {
             cluster.add_member(name, *pods);
@@ -456,10 +457,21 @@ impl Cluster {
         })
     }
 
-    /// Returns whether an event with this reason was recorded.
-    pub(crate) fn has_event(&self, reason: &str) -> bool {
+    /// The message of a condition of the fleet.
+    pub(crate) fn message(&self, kind: &str) -> String {
+        let status = self.fleet_status();
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let found = conditions.find(|one| one["type"] == kind);
+        found.map_or_else(String::new, |one| {
+            one["message"].as_str().unwrap().to_owned()
+        })
+    }
+
+    /// The notes of the events with this reason.
+    pub(crate) fn events(&self, reason: &str) -> Vec<Value> {
         let events = self.server.objects("events.events.k8s.io");
-        events.iter().any(|event| event["reason"] == reason)
+        let found = events.iter().filter(|event| event["reason"] == reason);
+        found.map(|event| event["note"].clone()).collect()
     }
 
     /// Lets a member serve the usage of pods, or stops it.
@@ -565,6 +577,26 @@ impl Cluster {
     fn must(&self, method: &str, path: &str, body: &Value) {
         ask(&self.server, method, path, body);
     }
+}
+
+/// A hub without an election, and two members with two replicas each.
+pub(crate) fn begun(more: &Value) -> Cluster {
+    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
+    cluster.elects = false;
+    cluster.deploy_everywhere(2);
+    cluster.evenly(4_000);
+    cluster.ask_for("StaticWeighted", (2, 20), more);
+    cluster.start("pod-0");
+    cluster.run_for(60);
+    cluster
+}
+
+/// A hub without an election, and two members with two replicas and half of a maximum of 20 each.
+pub(crate) fn settled(more: &Value) -> Cluster {
+    let mut cluster = begun(more);
+    cluster.capped(60, "halves", &[("one", 10), ("two", 10)]);
+    cluster.run_for(60);
+    cluster
 }
 
 fn ask(server: &SimKube, method: &str, path: &str, body: &Value) {

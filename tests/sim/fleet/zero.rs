@@ -142,7 +142,7 @@ fn unused_maximum_goes_by_policy_to_members_with_capacity() {
             found["member1"].1 > 12 && all == 25
         },
     );
-    assert!(cluster.has_event("Optimized"));
+    assert!(!cluster.events("Optimized").is_empty());
 
     // The first has nearly all of the maximum and uses a third of it; the third has little and uses it up. Unused
     // maximum goes to the member with the most capacity beyond its running replicas: 17 in the third, 14 in the first.
@@ -186,7 +186,11 @@ fn a_saturated_member_takes_unused_maximum_from_the_next_priority_first() {
         &three([18, 2, 12]),
     );
     cluster.runs(90, "twelve in the third", &three([2, 2, 12]));
-    assert!(cluster.has_event("Saturated") && cluster.has_event("Donor"));
+    assert!(
+        ["Saturated", "Donor"]
+            .iter()
+            .all(|reason| !cluster.events(reason).is_empty())
+    );
     cluster.run_for(120);
     cluster.capped(0, "still", &three([18, 2, 12]));
 }

@@ -82,3 +82,69 @@ impl<'s, M> Participants<'s, M> {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use foretide_api::ports::MemberView;
+    use foretide_federate::{Health, Membership, Profile};
+
+    use super::*;
+    use crate::{fleet::observe::MemberObservation, related_hpas::RelatedHpas};
+
+    fn member(name: &str, is_seen: bool) -> (String, ObservedMember<()>) {
+        let view = MemberView {
+            profile: Profile {
+                name: name.to_owned(),
+                ..Profile::default()
+            },
+            membership: Membership::Listed,
+            taints: Vec::new(),
+            prometheus: None,
+            health: Health::Ready,
+            cluster: None,
+            refused: false,
+            problem: None,
+            secret_problem: None,
+        };
+        let observed = if is_seen {
+            MemberObservation::Absent {
+                capacity: None,
+                hpas: RelatedHpas::default(),
+            }
+        } else {
+            MemberObservation::Unknown {
+                problem: "no answer".to_owned(),
+                answers: false,
+            }
+        };
+        let view = Arc::new(view);
+        (name.to_owned(), ObservedMember { view, observed })
+    }
+
+    #[test]
+    fn a_member_that_was_not_seen_is_not_idle_and_leaves_no_whole_demand() {
+        for (is_seen, idle) in [(true, [true, true]), (false, [true, false])] {
+            let observed = FleetObservation {
+                members: [member("a", true), member("b", is_seen), member("c", false)].into(),
+                hub: BTreeMap::new(),
+                template: None,
+            };
+            let parts = [
+                ("a", Participation::Counted),
+                ("b", Participation::Counted),
+                ("c", Participation::Excluded),
+            ];
+            let by_name = parts.map(|(name, part)| (name.to_owned(), part)).into();
+            let participants = Participants::of(&observed, &by_name, false);
+            let found: Vec<_> = participants
+                .histories()
+                .iter()
+                .map(|one| one.idle)
+                .collect();
+            assert_eq!(found, idle);
+            assert_eq!(participants.are_all_seen(), is_seen);
+        }
+    }
+}

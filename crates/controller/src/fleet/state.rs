@@ -233,4 +233,26 @@ mod tests {
             assert!(found, "{name}: {stored:?}");
         }
     }
+
+    #[test]
+    fn a_step_of_the_clock_or_a_pause_of_the_hub_makes_no_member_silent() {
+        let object = json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 9,
+                "federatedHPAAssignment": {"federatedHPAAssignmentType": "Aggregated"},
+            },
+            "status": {"clusters": [{"name": "a", "observed": "1970-01-01T00:00:10Z"}]},
+        });
+        let mut fleet = FleetState::restored(&serde_json::from_value(object).unwrap(), None);
+        let heard = |fleet: &FleetState| {
+            let last = fleet.members["a"].last.as_ref().unwrap();
+            last.observed.unwrap().as_second()
+        };
+        assert_eq!(heard(&fleet), 10);
+        fleet.shift(SignedDuration::from_hours(1));
+        assert_eq!(heard(&fleet), 3_610);
+        fleet.resume(SignedDuration::from_mins(10));
+        assert_eq!(heard(&fleet), 4_210);
+    }
 }

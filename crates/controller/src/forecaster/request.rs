@@ -163,8 +163,14 @@ fn valid<T>(result: Result<T, validation::Violation>) -> Result<T, Refused> {
 #[cfg(test)]
 pub mod tests {
     use foretide_models::auto;
+    use jiff::Timestamp;
+    use serde_json::json;
 
     use super::*;
+    use crate::forecaster::{
+        demand_history::DemandSample, forecasts::Forecasts, series_key::SeriesKey,
+        shares::FleetMember,
+    };
     use foretide_api::ports::HistoryQuery;
 
     pub fn part(text: &str) -> QueryPart {
@@ -188,5 +194,170 @@ pub mod tests {
             horizon: SignedDuration::from_mins(1),
             lead_time: LeadTime::of(None, None),
         }
+    }
+
+    /// Queries by the written text, or by the name of the member, at the endpoint that the member names.
+    struct ByMember;
+
+    impl DemandQueries for ByMember {
+        fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused> {
+            let member = demand.member;
+            let name = member.map_or("whole", |member| member.name);
+            let text = demand.written.unwrap_or(name);
+            let shared = member.is_some_and(|member| member.endpoint.is_some() && !member.alone);
+            let text = format!("{text}{}", if shared { " by its label" } else { "" });
+            Ok(HistoryQuery {
+                namespace: demand.target.namespace.as_str().into(),
+                endpoint: member.and_then(|member| member.endpoint).map(Into::into),
+                text: text.into(),
+            })
+        }
+
+        fn version(&self) -> u64 {
+            0
+        }
+    }
+
+    const DIVIDED: &str = "Aggregated";
+    const EACH: &str = "Duplicated";
+
+    /// A fleet with a metric of cpu and one of a queue, of which the former's query may be written.
+    fn fleet(kind: &str, written: Option<&str>) -> ForecastSource {
+        let target = json!({"type": "AverageValue", "averageValue": 10});
+        let mut object = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "generation": 1},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 9,
+                "metrics": [
+                    {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}},
+                    {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}},
+                ],
+                "prediction": {},
+                "federatedHPAAssignment": {"federatedHPAAssignmentType": kind},
+            },
+        });
+        if let Some(query) = written {
+            let annotation = format!("{QUERY_ANNOTATION}resource.cpu");
+            object["metadata"]["annotations"] = json!({annotation: query});
+        }
+        let fdhpa = Arc::new(serde_json::from_value(object).unwrap());
+        ForecastSource::of(Autoscaler::Federated(fdhpa), &Zone::utc()).unwrap()
+    }
+
+    /// Name, endpoint and whether nothing runs there.
+    type Reported<'a> = (&'a str, Option<&'a str>, bool);
+
+    const ALL: [Reported<'_>; 3] = [
+        ("east", Some("thanos"), false),
+        ("north", None, true),
+        ("west", None, false),
+    ];
+
+    /// Forecasts to which syncs have reported these members, and the demand of each if `measured`.
+    fn reported(members: &[Reported<'_>], measured: bool) -> Forecasts {
+        let forecasts = Forecasts::default();
+        let member = |(name, prometheus, idle): &Reported<'_>| FleetMember {
+            name: (*name).into(),
+            prometheus: prometheus.map(Into::into),
+            idle: *idle,
+        };
+        let all = members.iter().map(member).collect();
+        forecasts.shares().report("u", all);
+        for (name, ..) in members.iter().filter(|_| measured) {
+            let samples = [("resource.cpu".to_owned(), DemandSample::default())];
+            let history = forecasts.demand_history();
+            let uid = SeriesKey::of_member("u", name);
+            history.report(&uid, None, samples, Timestamp::UNIX_EPOCH);
+        }
+        forecasts
+    }
+
+    /// The series, as its identifier and its queries, or the reason for their absence.
+    fn asked(source: &ForecastSource, forecasts: &Forecasts) -> Vec<(String, String)> {
+        let series = source.series(forecasts).into_iter();
+        let asked = series.map(|series| {
+            let inputs = RequestInputs::new(source, &series, WorkloadFacts::default(), None, 0);
+            let built = RefreshRequest::build(&ByMember, source, &series, &inputs);
+            let asked = built.map_or_else(
+                |refused| format!("{}: {refused}", refused.reason.as_str()),
+                |(request, _)| {
+                    let parts = request.parts.iter().map(|part| {
+                        let endpoint = part.query.endpoint.as_deref().unwrap_or("hub");
+                        format!("{} at {endpoint}", part.query.text)
+                    });
+                    parts.collect::<Vec<_>>().join(", ")
+                },
+            );
+            (source.identifier(&series.key), asked)
+        });
+        asked.collect()
+    }
+
+    fn series(all: &[(&str, &str)]) -> Vec<(String, String)> {
+        let all = all.iter();
+        all.map(|(name, asked)| ((*name).to_owned(), (*asked).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_dividing_fleet_is_the_sum_of_its_members_and_a_metric_that_no_pod_has_is_asked_once() {
+        let queue = ("external.queue", "whole at hub");
+        let sum = ("resource.cpu", "east at thanos, north at hub, west at hub");
+        let source = fleet(DIVIDED, None);
+        assert_eq!(asked(&source, &reported(&ALL, true)), series(&[sum, queue]));
+        let idle = source.series(&reported(&ALL, true))[0].scope.idle();
+        assert_eq!(idle, ["north".into()].into());
+        // A member has left.
+        let rest = ("resource.cpu", "east at thanos, north at hub");
+        assert_eq!(asked(&source, &reported(&ALL[..2], true)), series(&[rest, queue]));
+        // A written query has the demand of all members.
+        let written = ("resource.cpu", "sum(x) at hub");
+        assert_eq!(asked(&fleet(DIVIDED, Some("sum(x)")), &reported(&ALL, true)), series(&[written, queue]));
+        let metadata = source.prediction_metadata();
+        let owner = &metadata["ownerReferences"][0];
+        let found = [&metadata["name"], &owner["kind"], &owner["apiVersion"]];
+        let expected = ["fdhpa-web", "FederatedHPA", "autoscaling.foretide.io/v1alpha1"];
+        assert_eq!(found.map(|value| value.as_str().unwrap()), expected);
+    }
+
+    #[test]
+    fn in_a_duplicated_fleet_each_member_has_its_own_series_once_its_demand_is_reported() {
+        let queue = ("external.queue", "whole at hub");
+        let source = fleet(EACH, None);
+        let own = [
+            ("east/resource.cpu", "east at thanos"),
+            ("north/resource.cpu", "north at hub"),
+            ("west/resource.cpu", "west at hub"),
+            queue,
+        ];
+        assert_eq!(asked(&source, &reported(&ALL, true)), series(&own));
+        let sum = ("resource.cpu", "east at thanos, north at hub, west at hub");
+        assert_eq!(asked(&source, &reported(&ALL, false)), series(&[sum, queue]));
+    }
+
+    #[test]
+    fn members_that_name_the_same_endpoint_are_distinguished_by_their_cluster_label() {
+        let shared = [
+            ("east", Some("thanos"), false),
+            ("north", Some("mimir"), false),
+            ("west", Some("thanos"), false),
+        ];
+        for kind in [DIVIDED, EACH] {
+            let all = asked(&fleet(kind, None), &reported(&shared, true));
+            let all = all.iter().filter(|(name, _)| !name.starts_with("external"));
+            let all: Vec<_> = all.map(|(_, asked)| asked.as_str()).collect();
+            let expected = "east by its label at thanos, north at mimir, west by its label at thanos";
+            assert_eq!(all.join(", "), expected);
+        }
+    }
+
+    #[test]
+    fn a_forecast_needs_a_reported_list_of_clusters_that_is_not_empty() {
+        let source = fleet(DIVIDED, None);
+        let cpu = |forecasts: &Forecasts| asked(&source, forecasts).swap_remove(0).1;
+        let unknown = cpu(&Forecasts::default());
+        assert!(unknown.starts_with("Pending: ") && unknown.contains("which clusters"), "{unknown}");
+        let none = cpu(&reported(&[], false));
+        assert!(none.starts_with("NoData: "), "{none}");
     }
 }

@@ -394,4 +394,33 @@ mod tests {
         assert!(write(first).await);
         assert!(!write(second).await);
     }
+
+    #[tokio::test]
+    async fn a_status_that_another_writer_removes_is_written_again_ever_less_often() {
+        let last = written();
+        assert!(write(last.unless_equal(status(4), false, START).unwrap()).await);
+        let mut times = Vec::new();
+        for second in (0..3 * 3_600).step_by(15) {
+            last.compare(&Status::default(), at(second));
+            if let Some(new) = last.unless_equal(status(4), false, at(second)) {
+                assert!(write(new).await);
+                times.push(second);
+            }
+        }
+        assert_eq!(times, [60, 195, 450, 945, 1920, 3855, 7710]);
+        // One that stays ends that.
+        last.compare(&status(4), at(11_000));
+        last.compare(&Status::default(), at(11_015));
+        last.compare(&Status::default(), at(11_075));
+        assert!(last.unless_equal(status(4), false, START).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_status_that_waited_while_a_ledger_was_stored_is_dropped() {
+        let last = written();
+        let waiting = last.unless_equal(status(4), false, START).unwrap();
+        last.last().ledgers += 1;
+        assert!(!write(waiting).await);
+        assert!(write(last.unless_equal(status(4), false, START).unwrap()).await);
+    }
 }

@@ -261,7 +261,7 @@ async fn a_prediction_that_waited_is_written_only_by_the_leader_and_from_current
     let published = written_after(|running| running.leadership.set(None)).await;
     assert_eq!(published.len(), 4, "{published:?}");
     let published = written_after(|running| {
-        running.fake.state().stale_copies = Some("TimeSeriesPrediction");
+        running.fake.state().stale_predictions = true;
     });
     let published = published.await;
     assert_eq!(published.len(), 4, "{published:?}");

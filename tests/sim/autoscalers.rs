@@ -1,0 +1,575 @@
+//! Single autoscalers whose specs are wrong, whose writes fail or are undone, or whose metrics are old: what is written,
+//! how often, and what the status says.
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use simkube::{
+    faults::Plan,
+    network::{Effect, Trouble},
+};
+
+use crate::cluster::{Cluster, DENIED, HUB, MAX, SHOP, TENANT, external};
+
+const HOST: &str = "pod-0";
+const GONE: &str = "00000000-0000-4000-8000-000000000000";
+/// The syncs of all objects.
+const SYNC: &str = "foretide_controller::sync";
+const EHPAS: &str = "effectivehorizontalpodautoscalers";
+
+/// An autoscaler `web` that has settled at two replicas.
+fn settled(mode: &str, rest: &Value) -> Cluster {
+    let mut cluster = Cluster::new(1, Plan::default());
+    cluster.elects = false;
+    cluster.autoscaler("web", 2, mode, rest);
+    cluster.needs("web", 2);
+    cluster.world.has_run_for(SignedDuration::from_hours(1));
+    cluster.start(HOST);
+    cluster.run_for(60);
+    cluster
+}
+
+fn trouble(cluster: &Cluster, method: &'static str, parts: &'static [&str], effect: Effect) {
+    cluster.network().begin(Trouble {
+        client: String::new(),
+        method,
+        parts,
+        effect,
+    });
+}
+
+/// A condition of an autoscaler, as `status/reason: message`.
+fn said(cluster: &Cluster, name: &str, kind: &str) -> String {
+    let ehpa = cluster.ehpa(name);
+    let mut conditions = ehpa["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let found = conditions.find(|one| one["type"] == kind);
+    found.map_or_else(String::new, |one| {
+        let text = |field: &str| one[field].as_str().unwrap_or_default();
+        format!("{}/{}: {}", text("status"), text("reason"), text("message"))
+    })
+}
+
+fn hpa(cluster: &Cluster, name: &str) -> Option<Value> {
+    let all = cluster
+        .server
+        .objects("horizontalpodautoscalers.autoscaling");
+    let found = all.iter().find(|one| one["metadata"]["name"] == name)?;
+    Some((**found).clone())
+}
+
+/// Seconds of the requests in trouble, from the first one on.
+fn attempts(cluster: &Cluster) -> Vec<i64> {
+    let troubled = cluster.network().troubled();
+    let mut seconds: Vec<_> = troubled
+        .iter()
+        .map(|(at, _)| at.duration_since(troubled[0].0).as_secs())
+        .collect();
+    seconds.dedup();
+    seconds
+}
+
+/// Writes of the product to this resource so far.
+fn writes(cluster: &Cluster, host: &str, resource: &str) -> usize {
+    let entries = cluster.server.audit().into_iter();
+    entries
+        .filter(|entry| {
+            entry.client == host && entry.access.resource == resource && entry.written.is_some()
+        })
+        .count()
+}
+
+/// A window that is always open.
+fn always(replicas: u64) -> Value {
+    json!({"crons": [{"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": replicas}]})
+}
+
+#[test]
+fn a_mistake_in_a_spec_leaves_the_last_valid_one_in_effect_and_is_said_once() {
+    let unknown = json!({"behavior": {"scaleDown": {"stabilisationWindowSeconds": 900}}});
+    let nonsense = json!({"metrics": [{"type": "Resource", "resource": 7}]});
+    let target = json!({"minReplicas": 20, "scaleTargetRef": {"name": "other"}});
+    for mode in ["Direct", "Delegated", "Metric"] {
+        for mistake in [&unknown, &nonsense, &target] {
+            let mut cluster = settled(mode, &json!({}));
+            let before = hpa(&cluster, "ehpa-web").map(|hpa| hpa["spec"].clone());
+            cluster.edit("web", mistake);
+            cluster.run_for(20);
+            let ready = said(&cluster, "web", "Ready");
+            assert!(
+                ready.starts_with("False/InvalidSpec"),
+                "{mode}, {mistake}: {ready}"
+            );
+            cluster.needs("web", 4);
+            cluster.until(60, "by the last valid one", |cluster| {
+                cluster.replicas("web") == 4
+            });
+            cluster.run_for(30);
+            let statuses = writes(&cluster, HOST, &format!("{EHPAS}/status"));
+            cluster.run_for(45);
+            assert_eq!(writes(&cluster, HOST, &format!("{EHPAS}/status")), statuses);
+            assert_eq!(
+                hpa(&cluster, "ehpa-web").map(|hpa| hpa["spec"].clone()),
+                before,
+                "{mode}, {mistake}"
+            );
+            // The next process knows no valid spec, and leaves everything as it is.
+            cluster.crash(HOST, 2);
+            cluster.run_for(45);
+            assert_eq!(
+                hpa(&cluster, "ehpa-web").map(|hpa| hpa["spec"].clone()),
+                before,
+                "{mode}, {mistake}"
+            );
+            assert_eq!(cluster.events("InvalidSpec").len(), 1);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_field_is_named_with_the_one_that_is_meant() {
+    let mut cluster = settled("Direct", &json!({}));
+    cluster.edit(
+        "web",
+        &json!({"behavior": {"scaleDown": {"stabilisationWindowSeconds": 900}}}),
+    );
+    let expected = "False/InvalidSpec: spec.behavior.scaleDown.stabilisationWindowSeconds is no field of autoscaling/v2, \
+                    expected policies, selectPolicy, stabilizationWindowSeconds, tolerance (did you mean \
+                    stabilizationWindowSeconds?); ";
+    cluster.until(5, expected, |cluster| {
+        said(cluster, "web", "Ready").starts_with(expected)
+    });
+}
+
+#[test]
+fn a_target_that_is_missing_or_not_allowed_is_reported_beside_others_that_are_scaled() {
+    let mut cluster = settled("Direct", &json!({}));
+    cluster.namespace(DENIED);
+    cluster.autoscaler_in(DENIED, "denied", (1, "Delegated"), &json!({}));
+    cluster.autoscaler_without_target(SHOP, "lost", "apps/v1");
+    for app in ["web", "denied"] {
+        cluster.needs(app, 4);
+    }
+    cluster.until(60, "the other is scaled", |cluster| {
+        cluster.replicas("web") == 4
+    });
+    cluster.run_for(30);
+    let statuses = writes(&cluster, HOST, &format!("{EHPAS}/status"));
+    cluster.run_for(45);
+    assert_eq!(writes(&cluster, HOST, &format!("{EHPAS}/status")), statuses);
+    assert!(said(&cluster, "lost", "Ready").starts_with("False/FailedGetScale"));
+    let expected = "False/InvalidSpec: metadata.namespace is denied, expected a namespace in which the controller scales: \
+                    it does not in its own and in those of --deny-target-namespaces; not reconciled until the spec is fixed";
+    assert_eq!(said(&cluster, "denied", "Ready"), expected);
+    assert_eq!(
+        (cluster.replicas("denied"), hpa(&cluster, "ehpa-denied")),
+        (1, None)
+    );
+}
+
+#[test]
+fn an_autoscaler_that_cannot_be_decoded_keeps_its_state_and_its_adopted_hpa() {
+    let mut cluster = settled("Delegated", &json!({}));
+    cluster.adopted_hpa(SHOP, "web", None);
+    let is_adopted = |cluster: &Cluster| hpa(cluster, "web").unwrap()["spec"]["maxReplicas"] == MAX;
+    cluster.until(30, "it is adopted", is_adopted);
+    cluster.run_for(30);
+    let before = writes(&cluster, HOST, "horizontalpodautoscalers");
+    cluster.edit("web", &json!({"minReplicas": "one"}));
+    cluster.run_for(60);
+    assert_eq!(writes(&cluster, HOST, "horizontalpodautoscalers"), before);
+    assert!(is_adopted(&cluster));
+    // By the last valid spec, which is still known.
+    let mistake = json!({"minReplicas": 1, "metrics": [{"type": "Resource", "resource": 7}]});
+    cluster.edit("web", &mistake);
+    let path = format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/web");
+    let change = json!({"spec": {"maxReplicas": 9}});
+    cluster.server.ask("kubectl", "PATCH", &path, &change);
+    cluster.until(30, "it is restored", is_adopted);
+}
+
+#[test]
+fn a_refused_write_emits_one_event_and_is_retried_at_the_next_sync() {
+    let mut cluster = settled("Direct", &json!({}));
+    trouble(&cluster, "PATCH", &["/scale"], Effect::Refused(403));
+    cluster.needs("web", 4);
+    cluster.run_for(75);
+    let times = attempts(&cluster);
+    assert!(
+        (4..7).contains(&times.len()) && times.windows(2).all(|two| two[1] - two[0] > 10),
+        "{times:?}"
+    );
+    assert_eq!(cluster.events("FailedUpdateScale").len(), 1);
+    cluster.network().end_all();
+    cluster.until(20, "it is written", |cluster| cluster.replicas("web") == 4);
+    cluster.run_for(2);
+    assert_eq!(cluster.events("Scaled").len(), 1);
+}
+
+#[test]
+fn an_object_whose_writes_conflict_again_and_again_is_decided_less_and_less_often() {
+    let mut cluster = settled("Direct", &json!({}));
+    for load in [4, 8] {
+        trouble(&cluster, "PATCH", &["/scale"], Effect::Refused(409));
+        cluster.needs("web", load);
+        let before = attempts(&cluster).len();
+        cluster.run_for(90);
+        let times = attempts(&cluster)[before..].to_vec();
+        let gaps: Vec<_> = times.windows(2).map(|two| two[1] - two[0]).collect();
+        assert_eq!(gaps[..3], [1, 2, 4], "{times:?}");
+        assert!(times.len() < 12, "{times:?}");
+        cluster.network().end_all();
+        cluster.until(20, "it is written", |cluster| {
+            cluster.replicas("web") == load
+        });
+        cluster.run_for(60);
+    }
+}
+
+#[test]
+fn an_hpa_of_others_with_the_name_of_the_child_is_not_written() {
+    let mut cluster = Cluster::new(1, Plan::default());
+    let theirs = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "ehpa-web", "namespace": SHOP},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}, "maxReplicas": 3},
+    });
+    assert_eq!(cluster.server.create(&theirs).0, 201);
+    cluster.autoscaler("web", 2, "Delegated", &json!({}));
+    cluster.start(HOST);
+    cluster.until(60, "it is named", |cluster| {
+        said(cluster, "web", "Ready").starts_with("False/FailedReconcileHPA")
+    });
+    cluster.run_for(45);
+    assert_eq!(cluster.events("FailedReconcileHPA").len(), 1);
+    assert_eq!(
+        hpa(&cluster, "ehpa-web").unwrap()["spec"]["scaleTargetRef"]["name"],
+        "other"
+    );
+}
+
+#[test]
+fn samples_that_are_too_old_scale_nothing_down_and_the_status_names_their_age() {
+    let mut cluster = settled("Direct", &json!({}));
+    cluster.needs("web", 8);
+    cluster.until(60, "eight", |cluster| cluster.replicas("web") == 8);
+    cluster.run_for(60);
+    cluster.age_metrics(620);
+    cluster.needs("web", 1);
+    cluster.run_for(120);
+    assert_eq!(cluster.replicas("web"), 8);
+    assert!(cluster.status("web").contains("StaleSamples"));
+    let active = said(&cluster, "web", "ScalingActive");
+    assert!(
+        active.starts_with("False/FailedGetResourceMetric"),
+        "{active}"
+    );
+    assert!(active.contains("is 10m"), "{active}");
+    cluster.age_metrics(0);
+    cluster.until(90, "one", |cluster| cluster.replicas("web") == 1);
+}
+
+#[test]
+fn a_writer_that_keeps_changing_the_replicas_is_reported_once_and_not_fought() {
+    let mut cluster = settled("Direct", &json!({}));
+    cluster.needs("web", 4);
+    cluster.until(60, "four", |cluster| cluster.replicas("web") == 4);
+    let before = cluster.scaled("web");
+    for _period in 0..40 {
+        cluster.scale_by_hand("web", 2);
+        cluster.run_for(15);
+    }
+    // At first each change is undone by the decision; from the third one on, one write per minute.
+    let written = cluster.scaled("web") - before;
+    assert!((8..14).contains(&written), "{written}");
+    assert_eq!(cluster.events("ExternalWriter").len(), 1);
+    assert!(said(&cluster, "web", "Ready").starts_with("False/ExternalWriter"));
+    // After the writer has stopped, its last change is forgotten after ten minutes.
+    cluster.until(700, "it is forgotten", |cluster| {
+        said(cluster, "web", "Ready").starts_with("True")
+    });
+    assert_eq!(cluster.replicas("web"), 4);
+}
+
+#[test]
+fn a_count_below_the_minimum_is_raised_at_every_sync_and_a_pause_of_a_user_is_left_alone() {
+    let mut cluster = settled("Direct", &json!({"minReplicas": 3}));
+    for _period in 0..10 {
+        cluster.scale_by_hand("web", 1);
+        cluster.until(20, "it is raised", |cluster| cluster.replicas("web") >= 3);
+    }
+    let ready = said(&cluster, "web", "Ready");
+    assert!(
+        ready.starts_with("False/ExternalWriter") && ready.contains("set-last-applied"),
+        "{ready}"
+    );
+    cluster.scale_by_hand("web", 0);
+    cluster.run_for(45);
+    assert_eq!(cluster.replicas("web"), 0);
+}
+
+#[test]
+fn a_new_leader_writes_no_status_only_to_say_that_it_leads() {
+    let mut cluster = Cluster::new(1, Plan::default());
+    cluster.autoscaler("web", 2, "Delegated", &json!({}));
+    cluster.needs("web", 2);
+    cluster.world.has_run_for(SignedDuration::from_hours(1));
+    cluster.start(HOST);
+    cluster.run_for(60);
+    cluster.start("pod-1");
+    cluster.run_for(30);
+    let series = |host: &str| cluster.metrics(host).contains(r#"name="web""#);
+    assert_eq!(
+        [HOST, "pod-1"].map(series),
+        [true, false],
+        "a standby decides nothing"
+    );
+    cluster.kill(HOST);
+    cluster.until(30, "the other leads", |cluster| cluster.leader() == "pod-1");
+    cluster.run_for(60);
+    assert_eq!(writes(&cluster, "pod-1", &format!("{EHPAS}/status")), 0);
+}
+
+#[test]
+fn statuses_and_writes_of_a_namespace_that_hang_delay_no_decision_and_no_status_of_others() {
+    let mut cluster = Cluster::new(1, Plan::default());
+    cluster.elects = false;
+    let stuck: Vec<_> = (0..40).map(|n| format!("stuck-{n}")).collect();
+    for name in &stuck {
+        cluster.autoscaler_in(TENANT, name, (1, "Direct"), &always(3));
+    }
+    cluster.autoscaler("web", 1, "Direct", &always(4));
+    trouble(
+        &cluster,
+        "PATCH",
+        &["/namespaces/tenant/effective", "/status"],
+        Effect::Hang,
+    );
+    cluster.start(HOST);
+    cluster.until(20, "the floors", |cluster| {
+        stuck.iter().all(|name| cluster.replicas(name) == 3) && cluster.replicas("web") == 4
+    });
+    for floor in [5, 6, 7] {
+        cluster.edit_in(TENANT, "stuck-0", &always(floor));
+        cluster.edit("web", &always(floor));
+        cluster.until(3, "both are decided", |cluster| {
+            ["stuck-0", "web"]
+                .iter()
+                .all(|name| cluster.replicas(name) == floor)
+        });
+        cluster.until(3, "its status", |cluster| cluster.is_reported("web"));
+    }
+    assert!(!cluster.is_reported("stuck-0"));
+    cluster.network().end_all();
+    cluster.until(60, "the last status", |cluster| {
+        cluster.is_reported("stuck-0")
+    });
+
+    // Writes of counts hang.
+    trouble(
+        &cluster,
+        "PATCH",
+        &["/namespaces/tenant/deployments/"],
+        Effect::Hang,
+    );
+    for name in &stuck {
+        cluster.edit_in(TENANT, name, &always(8));
+    }
+    cluster.run_for(2);
+    cluster.edit("web", &always(8));
+    cluster.until(3, "the other", |cluster| cluster.replicas("web") == 8);
+    assert!(stuck.iter().all(|name| cluster.replicas(name) != 8));
+}
+
+#[test]
+fn an_orphan_that_cannot_be_restored_is_tried_again_after_five_minutes() {
+    let mut cluster = settled("Delegated", &json!({}));
+    cluster.adopted_hpa(SHOP, "forged", Some(GONE));
+    trouble(
+        &cluster,
+        "PATCH",
+        &["/horizontalpodautoscalers/forged"],
+        Effect::Refused(403),
+    );
+    cluster.run_for(450);
+    let times = attempts(&cluster);
+    assert!(
+        times.len() == 2 && (300..320).contains(&times[1]),
+        "{times:?}"
+    );
+}
+
+#[test]
+fn copies_that_are_out_of_date_scale_and_collect_nothing_and_the_object_says_so() {
+    let kinds: [&[&str]; 3] = [
+        &["/api/v1/pods"],
+        &["/apis/apps/v1/deployments"],
+        &["/effectivehorizontalpodautoscalers"],
+    ];
+    for kind in kinds {
+        let mut cluster = settled("Direct", &json!({}));
+        trouble(&cluster, "GET", kind, Effect::Hang);
+        cluster.network().reset(HOST, HUB);
+        cluster.until(120, "it says so", |cluster| {
+            said(cluster, "web", "Ready").starts_with("False/CacheStale: the watch of ")
+        });
+        let ready = said(&cluster, "web", "Ready");
+        let expected = "; nothing is written until it does: check the connection to the API server";
+        assert!(ready.contains(expected), "{ready}");
+        assert!(said(&cluster, "web", "AbleToScale").starts_with("False/CacheStale"));
+        // If the autoscalers are known, this one is not among them.
+        cluster.adopted_hpa(SHOP, "forged", Some(GONE));
+        cluster.needs("web", 4);
+        cluster.run_for(60);
+        let is_forged =
+            |cluster: &Cluster| hpa(cluster, "forged").unwrap()["spec"]["maxReplicas"] == 9;
+        assert_eq!(cluster.replicas("web"), 2, "{kind:?}");
+        assert_eq!(is_forged(&cluster), kind == kinds[2], "{kind:?}");
+        assert_eq!(cluster.events("CacheStale").len(), 1);
+        cluster.network().end_all();
+        cluster.network().reset(HOST, HUB);
+        cluster.until(60, "it is scaled", |cluster| cluster.replicas("web") == 4);
+        cluster.until(60, "it is collected", |cluster| !is_forged(cluster));
+    }
+}
+
+#[test]
+fn an_object_leaves_no_series_if_it_is_deleted_while_its_sync_runs_unless_it_is_created_again() {
+    for again in [false, true] {
+        let mut cluster = settled("Direct", &json!({}));
+        trouble(&cluster, "GET", &["/apis/metrics.k8s.io"], Effect::Hang);
+        cluster.edit("web", &always(4));
+        cluster.run_for(1);
+        let path = format!("/apis/autoscaling.crane.io/v1alpha1/namespaces/{SHOP}/{EHPAS}/web");
+        let mut new = (*cluster.ehpa("web")).clone();
+        assert_eq!(
+            cluster
+                .server
+                .ask("kubectl", "DELETE", &path, &Value::Null)
+                .0,
+            200
+        );
+        if again {
+            new["metadata"] = json!({"name": "web", "namespace": SHOP});
+            assert_eq!(cluster.server.create(&new).0, 201);
+        }
+        cluster.run_for(60);
+        let series = r#"name="web""#;
+        assert_eq!(cluster.metrics(HOST).contains(series), again);
+    }
+}
+
+#[test]
+fn a_zero_of_an_autoscaler_is_a_sleep_and_one_of_a_user_a_pause_whoever_runs() {
+    let mut queue = external("queue");
+    queue["minReplicas"] = json!(0);
+    for by_user in [false, true] {
+        let mut cluster = Cluster::new(1, Plan::default());
+        cluster.elects = false;
+        cluster.autoscaler("web", 2, "Direct", &queue);
+        cluster.needs("queue", if by_user { 2 } else { 0 });
+        cluster.start(HOST);
+        if by_user {
+            cluster.run_for(60);
+            cluster.scale_by_hand("web", 0);
+        } else {
+            cluster.until(90, "it sleeps", |cluster| cluster.replicas("web") == 0);
+        }
+        for _restart in 0..3 {
+            cluster.run_for(20);
+            cluster.crash(HOST, 2);
+        }
+        cluster.needs("queue", 4);
+        let count = if by_user { 0 } else { 4 };
+        cluster.run_for(60);
+        assert_eq!(cluster.replicas("web"), count);
+        // A user scales it up and down again.
+        cluster.scale_by_hand("web", 1);
+        cluster.run_for(40);
+        cluster.scale_by_hand("web", 0);
+        cluster.crash(HOST, 2);
+        cluster.run_for(60);
+        assert_eq!(cluster.replicas("web"), 0);
+    }
+}
+
+#[test]
+fn a_step_of_the_clock_ends_no_window_and_makes_no_increase_early_or_late() {
+    let behavior = json!({"behavior": {
+        "scaleDown": {"stabilizationWindowSeconds": 120},
+        "scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]},
+    }});
+    for step in [3_600, -3_600] {
+        let mut cluster = settled("Direct", &behavior);
+        cluster.needs("web", 8);
+        cluster.until(20, "two more", |cluster| cluster.replicas("web") == 4);
+        cluster.step_clock(HOST, step);
+        for _second in 0..40 {
+            cluster.run_for(1);
+            assert_eq!(cluster.replicas("web"), 4, "a step of {step} s");
+        }
+        cluster.until(40, "two more", |cluster| cluster.replicas("web") == 6);
+        cluster.needs("web", 2);
+        cluster.run_for(30);
+        cluster.step_clock(HOST, -step);
+        for _second in 0..60 {
+            cluster.run_for(1);
+            assert!(cluster.replicas("web") >= 6, "a step of {step} s");
+        }
+        cluster.until(90, "two", |cluster| cluster.replicas("web") == 2);
+    }
+}
+
+#[test]
+fn a_cron_window_opens_and_closes_by_the_clock_as_it_is_now() {
+    let window =
+        json!({"name": "one", "start": "0 1 * * *", "end": "0 2 * * *", "targetReplicas": 9});
+    let mut cluster = settled("Direct", &json!({"crons": [window]}));
+    cluster.step_clock(HOST, 3_660);
+    cluster.until(20, "it is open", |cluster| cluster.replicas("web") == 9);
+    cluster.step_clock(HOST, -3_600);
+    // The floor ends with the window of a decrease.
+    cluster.until(90, "it is closed", |cluster| cluster.replicas("web") == 2);
+}
+
+#[test]
+fn a_panic_quarantines_its_object_and_no_other() {
+    let mut cluster = settled("Direct", &json!({}));
+    cluster.panic_in(HOST, SYNC);
+    cluster.until(20, "it panics", |cluster| {
+        said(cluster, "web", "Ready").starts_with("False/InternalError")
+    });
+    let since = cluster.now();
+    cluster.needs("web", 4);
+    cluster.autoscaler_in(TENANT, "own", (1, "Direct"), &always(4));
+    cluster.until(5, "the other is scaled", |cluster| {
+        cluster.replicas("own") == 4
+    });
+    // It waits for half a minute, not for its regular time.
+    cluster.until(60, "it is scaled", |cluster| cluster.replicas("web") == 4);
+    assert!((28..46).contains(&cluster.now().duration_since(since).as_secs()));
+}
+
+#[test]
+fn an_object_that_is_deleted_while_its_sync_panics_leaves_no_series() {
+    let mut cluster = settled("Direct", &json!({}));
+    trouble(&cluster, "GET", &["/apis/metrics.k8s.io"], Effect::Hang);
+    cluster.edit("web", &always(4));
+    cluster.run_for(1);
+    let path = format!("/apis/autoscaling.crane.io/v1alpha1/namespaces/{SHOP}/{EHPAS}/web");
+    assert_eq!(
+        cluster
+            .server
+            .ask("kubectl", "DELETE", &path, &Value::Null)
+            .0,
+        200
+    );
+    cluster.panic_in(HOST, SYNC);
+    cluster.run_for(60);
+    let metrics = cluster.metrics(HOST);
+    assert!(
+        metrics.contains("panics_total{kind=") && !metrics.contains(r#"name="web""#),
+        "{metrics}"
+    );
+}
