@@ -264,9 +264,9 @@ mod tests {
     #[test]
     fn an_object_whose_state_is_dropped_goes_on_from_the_ledger_that_was_stored_last() {
         let mut states = StateStore::<(), Option<String>>::default();
-        states.of(&fleet(json!("newer")), ReportState::ledger);
+        states.of(&fleet(json!("newer")), |state| state.written.ledger());
         // The copy is older than the ledger.
-        let restarted = states.restart(&fleet(json!("older")), ReportState::ledger);
+        let restarted = states.restart(&fleet(json!("older")), |state| state.written.ledger());
         assert_eq!(restarted.lock().of_kind.as_deref(), Some("newer"));
     }
 }

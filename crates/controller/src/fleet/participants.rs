@@ -91,7 +91,7 @@ mod tests {
     use foretide_federate::{Health, Membership, Profile};
 
     use super::*;
-    use crate::{fleet::observe::MemberObservation, related_hpas::RelatedHpas};
+    use crate::{fleet::observation::MemberObservation, related_hpas::RelatedHpas};
 
     fn member(name: &str, is_seen: bool) -> (String, ObservedMember<()>) {
         let view = MemberView {
@@ -137,7 +137,11 @@ mod tests {
                 ("c", Participation::Excluded),
             ];
             let by_name = parts.map(|(name, part)| (name.to_owned(), part)).into();
-            let participants = Participants::of(&observed, &by_name, false);
+            let participants = Participants {
+                observed: &observed,
+                by_name: &by_name,
+                previewed: false,
+            };
             let found: Vec<_> = participants
                 .histories()
                 .iter()

@@ -309,14 +309,24 @@ pub mod tests {
         assert_eq!(idle, ["north".into()].into());
         // A member has left.
         let rest = ("resource.cpu", "east at thanos, north at hub");
-        assert_eq!(asked(&source, &reported(&ALL[..2], true)), series(&[rest, queue]));
+        assert_eq!(
+            asked(&source, &reported(&ALL[..2], true)),
+            series(&[rest, queue])
+        );
         // A written query has the demand of all members.
         let written = ("resource.cpu", "sum(x) at hub");
-        assert_eq!(asked(&fleet(DIVIDED, Some("sum(x)")), &reported(&ALL, true)), series(&[written, queue]));
+        assert_eq!(
+            asked(&fleet(DIVIDED, Some("sum(x)")), &reported(&ALL, true)),
+            series(&[written, queue])
+        );
         let metadata = source.prediction_metadata();
         let owner = &metadata["ownerReferences"][0];
         let found = [&metadata["name"], &owner["kind"], &owner["apiVersion"]];
-        let expected = ["fdhpa-web", "FederatedHPA", "autoscaling.foretide.io/v1alpha1"];
+        let expected = [
+            "fdhpa-web",
+            "FederatedHPA",
+            "autoscaling.foretide.io/v1alpha1",
+        ];
         assert_eq!(found.map(|value| value.as_str().unwrap()), expected);
     }
 
@@ -332,7 +342,10 @@ pub mod tests {
         ];
         assert_eq!(asked(&source, &reported(&ALL, true)), series(&own));
         let sum = ("resource.cpu", "east at thanos, north at hub, west at hub");
-        assert_eq!(asked(&source, &reported(&ALL, false)), series(&[sum, queue]));
+        assert_eq!(
+            asked(&source, &reported(&ALL, false)),
+            series(&[sum, queue])
+        );
     }
 
     #[test]
@@ -346,7 +359,8 @@ pub mod tests {
             let all = asked(&fleet(kind, None), &reported(&shared, true));
             let all = all.iter().filter(|(name, _)| !name.starts_with("external"));
             let all: Vec<_> = all.map(|(_, asked)| asked.as_str()).collect();
-            let expected = "east by its label at thanos, north at mimir, west by its label at thanos";
+            let expected =
+                "east by its label at thanos, north at mimir, west by its label at thanos";
             assert_eq!(all.join(", "), expected);
         }
     }
@@ -356,7 +370,10 @@ pub mod tests {
         let source = fleet(DIVIDED, None);
         let cpu = |forecasts: &Forecasts| asked(&source, forecasts).swap_remove(0).1;
         let unknown = cpu(&Forecasts::default());
-        assert!(unknown.starts_with("Pending: ") && unknown.contains("which clusters"), "{unknown}");
+        assert!(
+            unknown.starts_with("Pending: ") && unknown.contains("which clusters"),
+            "{unknown}"
+        );
         let none = cpu(&reported(&[], false));
         assert!(none.starts_with("NoData: "), "{none}");
     }
