@@ -244,12 +244,12 @@ impl<S, O> ObjectState<S, O> {
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
     /// A fleet with this ledger in its status.
-    fn fleet(ledger: Value) -> Autoscaler {
+    fn fleet(ledger: &str) -> Autoscaler {
         let object = json!({
             "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
             "spec": {
@@ -264,9 +264,9 @@ mod tests {
     #[test]
     fn an_object_whose_state_is_dropped_goes_on_from_the_ledger_that_was_stored_last() {
         let mut states = StateStore::<(), Option<String>>::default();
-        states.of(&fleet(json!("newer")), |state| state.written.ledger());
+        states.of(&fleet("newer"), |state| state.written.ledger());
         // The copy is older than the ledger.
-        let restarted = states.restart(&fleet(json!("older")), |state| state.written.ledger());
+        let restarted = states.restart(&fleet("older"), |state| state.written.ledger());
         assert_eq!(restarted.lock().of_kind.as_deref(), Some("newer"));
     }
 }
