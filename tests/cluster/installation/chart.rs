@@ -61,11 +61,11 @@ async fn rendered(terminal: &Terminal, options: &str) -> Objects {
     objects
 }
 
-/// Fails unless the program has these arguments.
+/// Fails unless `foretide-servers` has these arguments.
 fn assert_accepted(args: &Value) {
     let args = args.as_array().unwrap().iter().map(|arg| arg.as_str());
-    let line = std::iter::once("foretide").chain(args.flatten());
-    let parsed = foretide::cli::Cli::try_parse_from(line);
+    let line = std::iter::once("foretide-servers").chain(args.flatten());
+    let parsed = foretide_servers::Cli::try_parse_from(line);
     assert!(parsed.is_ok(), "{parsed:?}");
 }
 
