@@ -141,7 +141,7 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     /// Writer of the scale under `Auto`. `Delegated`: a HorizontalPodAutoscaler that this object owns, which continues
     /// to scale when the controller is down; its minReplicas is what forecasts and crons ask for. `Direct`: the
     /// controller itself. `Metric`: a HorizontalPodAutoscaler that this object owns, which reads forecasts and crons as
-    /// External metrics from `foretide adapter`, and applies its tolerance to them; not in a FederatedHPA. Default
+    /// External metrics from `foretide-servers adapter`, and applies its tolerance to them; not in a FederatedHPA. Default
     /// `Delegated`; `Direct` where a HorizontalPodAutoscaler cannot be used on every version of Kubernetes: with
     /// `minReplicas: 0` (except in a FederatedHPA), or, unless the mode is `Metric`, with crons and no metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -138,7 +138,7 @@ fn default_metric() -> Value {
     })
 }
 
-/// A forecast or the cron windows as a metric that the child reads from `foretide adapter`.
+/// A forecast or the cron windows as a metric that the child reads from `foretide-servers adapter`.
 fn external_metric(target: &ScaleTarget, metric: &PublishedMetric) -> Value {
     let (name, identifier) = match metric.source {
         Source::Cron => (CRON_METRIC, CRON_IDENTIFIER.to_owned()),

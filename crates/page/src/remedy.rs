@@ -76,7 +76,7 @@ const TABLE: &[(&[&str], &str, Line)] = &[
     ),
     (
         &["MetricAdapterUnavailable"],
-        "check the pods of foretide adapter, and kubectl get apiservice v1beta1.external.metrics.k8s.io",
+        "check the pods of foretide-adapter, and kubectl get apiservice v1beta1.external.metrics.k8s.io",
         Line::ApiServices,
     ),
     (
@@ -549,7 +549,7 @@ mod tests {
         }
         assert!(
             page(CONDITIONS) == expected,
-            "{CONDITIONS} is stale; run UPDATE=1 cargo test --lib page::remedy"
+            "{CONDITIONS} is stale; run UPDATE=1 cargo test -p foretide-page remedy"
         );
     }
 

@@ -305,7 +305,7 @@ fn unread_by(child: &HpaView) -> Option<Condition> {
     }
     (!names.is_empty()).then(|| {
         let message = format!(
-            "horizontalpodautoscaler {} cannot read {}, so it does not scale down; foretide adapter serves these: check its \
+            "horizontalpodautoscaler {} cannot read {}, so it does not scale down; foretide-adapter serves these: check its \
              pods, and kubectl get apiservice v1beta1.external.metrics.k8s.io",
             child.name,
             names.join(", ")
