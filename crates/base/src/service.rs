@@ -21,15 +21,10 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, clap::Args)]
 pub struct LogArgs {
     /// Log filter, such as info or foretide=debug.
-    #[arg(
-        long,
-        env = "FORETIDE_LOG",
-        value_name = "FILTER",
-        default_value = "info"
-    )]
+    #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
     /// Write logs as JSON.
-    #[arg(long, env = "FORETIDE_LOG_JSON", switch())]
+    #[arg(long, switch())]
     pub log_json: bool,
 }
 
@@ -52,6 +47,16 @@ impl Switch for Arg {
             .hide_default_value(true)
             .hide_possible_values(true)
     }
+}
+
+/// A flag that the environment can give, too: `--sync-period` as `FORETIDE_SYNC_PERIOD`.
+#[must_use]
+pub fn with_variable(arg: Arg) -> Arg {
+    let Some(flag) = arg.get_long() else {
+        return arg;
+    };
+    let variable = format!("FORETIDE_{}", flag.replace('-', "_").to_uppercase());
+    arg.env(variable)
 }
 
 /// Names of a flag that can be repeated, each once, in order; empty ones, as an empty variable gives them, are left out.

@@ -24,10 +24,10 @@ pub enum KubeAccess {
 pub struct KubeArgs {
     /// Kubeconfig file. Without it $KUBECONFIG; without that the service account of the pod, or outside of one
     /// ~/.kube/config.
-    #[arg(long, env = "FORETIDE_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; without it, its current context.
-    #[arg(long, env = "FORETIDE_CONTEXT")]
+    #[arg(long)]
     pub context: Option<String>,
     /// Surroundings of this process.
     #[arg(skip = Surroundings::detect())]

@@ -6,26 +6,22 @@ use url::Url;
 
 use super::server::{MetricServerArgs, MetricServerConfigError, named, not_empty};
 use foretide_api::ports::{CertificateFiles, CertificateLifetimes, UpstreamSettings};
+use foretide_base::service::with_variable;
 use foretide_kube::KubeAccess;
 
 /// Flags of `foretide-servers adapter`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
+#[command(mut_args(with_variable))]
 pub struct AdapterArgs {
     /// Flags of every server of metrics.
     #[command(flatten)]
     pub server: MetricServerArgs,
     /// Address on which the APIs are served, over HTTPS.
-    #[arg(
-        long,
-        env = "FORETIDE_LISTEN",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:6443"
-    )]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
     pub listen: SocketAddr,
     /// API that is served; repeatable, or comma-separated.
     #[arg(
         long,
-        env = "FORETIDE_APIS",
         value_name = "API",
         value_enum,
         value_delimiter = ',',
@@ -33,44 +29,23 @@ pub struct AdapterArgs {
     )]
     pub apis: Vec<MetricApiArg>,
     /// Service for which the APIs are registered.
-    #[arg(
-        long,
-        env = "FORETIDE_SERVICE_NAME",
-        value_name = "NAME",
-        default_value = "foretide-adapter"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "foretide-adapter")]
     pub service_name: String,
     /// Secret with the certificate authority that the replicas make and renew, in the namespace of the service.
     #[arg(
         long,
-        env = "FORETIDE_CERTIFICATE_SECRET",
         value_name = "NAME",
         default_value = "foretide-adapter-certificates"
     )]
     pub certificate_secret: String,
     /// Another adapter, which is asked for the metrics of other names, as https://HOST:PORT.
-    #[arg(
-        long,
-        env = "FORETIDE_UPSTREAM_URL",
-        value_name = "URL",
-        requires = "upstream_ca_file"
-    )]
+    #[arg(long, value_name = "URL", requires = "upstream_ca_file")]
     pub upstream_url: Option<String>,
     /// File with the certificate authorities of the other adapter.
-    #[arg(
-        long,
-        env = "FORETIDE_UPSTREAM_CA_FILE",
-        value_name = "FILE",
-        requires = "upstream_url"
-    )]
+    #[arg(long, value_name = "FILE", requires = "upstream_url")]
     pub upstream_ca_file: Option<PathBuf>,
     /// File with the bearer token for the other adapter, without a newline at the end. Without it, none is sent.
-    #[arg(
-        long,
-        env = "FORETIDE_UPSTREAM_TOKEN_FILE",
-        value_name = "FILE",
-        requires = "upstream_url"
-    )]
+    #[arg(long, value_name = "FILE", requires = "upstream_url")]
     pub upstream_token_file: Option<PathBuf>,
 }
 

@@ -6,47 +6,37 @@ use super::server::{MetricServerArgs, MetricServerConfigError, not_empty};
 use foretide_api::ports::{
     CertificateFiles, CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged,
 };
-use foretide_base::service::Switch as _;
+use foretide_base::service::{Switch as _, with_variable};
 use foretide_kube::KubeAccess;
 
 /// Flags of `foretide-servers keda-scaler`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
+#[command(mut_args(with_variable))]
 pub struct KedaScalerArgs {
     /// Flags of every server of metrics.
     #[command(flatten)]
     pub server: MetricServerArgs,
     /// Address on which KEDA is answered, over gRPC with TLS.
-    #[arg(
-        long,
-        env = "FORETIDE_LISTEN",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:9000"
-    )]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
     pub listen: SocketAddr,
     /// Service by whose DNS names KEDA reaches this process; the certificate is for them.
-    #[arg(
-        long,
-        env = "FORETIDE_SERVICE_NAME",
-        value_name = "NAME",
-        default_value = "foretide-keda-scaler"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "foretide-keda-scaler")]
     pub service_name: String,
     /// Secret with the certificate authority that the replicas make and renew, in the namespace of the service.
     #[arg(
         long,
-        env = "FORETIDE_CERTIFICATE_SECRET",
         value_name = "NAME",
         default_value = "foretide-keda-scaler-certificates"
     )]
     pub certificate_secret: String,
     /// File with the certificate authorities of KEDA's client certificate, which is then required.
-    #[arg(long, env = "FORETIDE_CLIENT_CA_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
     /// Answer any client that reaches an address other than loopback, because a network policy decides which ones do.
-    #[arg(long, env = "FORETIDE_ALLOW_ANY_CLIENT", switch())]
+    #[arg(long, switch())]
     pub allow_any_client: bool,
     /// Serve without TLS, and without knowing who asks: on this machine, or behind a service mesh.
-    #[arg(long, env = "FORETIDE_INSECURE", switch())]
+    #[arg(long, switch())]
     pub insecure: bool,
 }
 

@@ -13,34 +13,19 @@ pub struct MetricServerArgs {
     #[command(flatten)]
     pub kube: KubeArgs,
     /// Namespace whose autoscalers are read; repeatable, or comma-separated. Without it, all namespaces.
-    #[arg(long = "namespace", env = "FORETIDE_NAMESPACE", value_delimiter = ',')]
+    #[arg(long = "namespace", value_delimiter = ',')]
     pub namespaces: Vec<String>,
     /// Address on which the probes are served, over HTTP.
-    #[arg(
-        long,
-        env = "FORETIDE_PROBE_LISTEN",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:8080"
-    )]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub probe_listen: SocketAddr,
     /// Namespace of the service, and of the Secret with the certificate authority. Without it, the namespace of this pod.
-    #[arg(long, env = "FORETIDE_SERVICE_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE")]
     pub service_namespace: Option<String>,
     /// File with the certificate to serve with, instead of one of that authority.
-    #[arg(
-        long,
-        env = "FORETIDE_TLS_CERT_FILE",
-        value_name = "FILE",
-        requires = "tls_key_file"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_key_file")]
     pub tls_cert_file: Option<PathBuf>,
     /// File with the private key of that certificate.
-    #[arg(
-        long,
-        env = "FORETIDE_TLS_KEY_FILE",
-        value_name = "FILE",
-        requires = "tls_cert_file"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_key_file: Option<PathBuf>,
     /// Flags of the log.
     #[command(flatten)]
