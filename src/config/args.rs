@@ -5,7 +5,11 @@ use std::{net::SocketAddr, path::PathBuf};
 use foretide_domain::cron::Zone;
 use jiff::SignedDuration;
 
-use super::servers::ServerSections;
+use super::{
+    AdapterConfigSource,
+    servers::ServerSections,
+    values::{cluster_label, config_map, member_label, not_negative, parse_zone, positive, ratio},
+};
 use foretide_base::service::{LogArgs, Switch as _, with_variable};
 use foretide_kube::KubeArgs;
 
@@ -50,7 +54,7 @@ pub struct ControllerArgs {
     )]
     pub prometheus_endpoints: Vec<String>,
     /// Label of a series whose value is the name of its member cluster.
-    #[arg(long, value_name = "LABEL", default_value = "cluster")]
+    #[arg(long, value_name = "LABEL", value_parser = cluster_label, default_value = "cluster")]
     pub prometheus_cluster_label: String,
     /// Matchers of the series of cpu and memory usage, such as job="kubelet", so that a workload cannot add
     /// series of the same name. Without it, every series of the namespace counts.
@@ -70,9 +74,10 @@ pub struct ControllerArgs {
     #[arg(
         long,
         value_name = "CONFIGMAP",
+        value_parser = config_map,
         conflicts_with = "prometheus_adapter_config"
     )]
-    pub prometheus_adapter_configmap: Option<String>,
+    pub prometheus_adapter_configmap: Option<AdapterConfigSource>,
     /// Member clusters of fleets.
     #[command(flatten)]
     pub members: MemberArgs,
@@ -115,23 +120,23 @@ pub struct ControllerArgs {
     #[arg(long, value_name = "NAMESPACE=PERCENT", value_delimiter = ',')]
     pub max_cost_percent: Vec<String>,
     /// Interval at which every autoscaler is reconciled.
-    #[arg(long, value_parser = parse_duration, default_value = "15s")]
+    #[arg(long, value_parser = positive, default_value = "15s")]
     pub sync_period: SignedDuration,
     /// Time zone of `timezone: Local`, as an IANA name. Without it, the zone of this process.
     #[arg(long, value_name = "ZONE", value_parser = parse_zone)]
     pub local_timezone: Option<Zone>,
     /// Deviation of a metric from its target, as a ratio, below which nothing is scaled. This flag and the
     /// next three must equal those of the cluster's kube-controller-manager.
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, value_parser = ratio, default_value_t = 0.1)]
     pub hpa_tolerance: f64,
     /// Time for which the highest recommendation delays a scale-down.
-    #[arg(long, value_parser = parse_duration, default_value = "5m")]
+    #[arg(long, value_parser = not_negative, default_value = "5m")]
     pub hpa_downscale_stabilization: SignedDuration,
     /// Period after the start of a pod in which its CPU samples may be skipped.
-    #[arg(long, value_parser = parse_duration, default_value = "5m")]
+    #[arg(long, value_parser = not_negative, default_value = "5m")]
     pub hpa_cpu_initialization_period: SignedDuration,
     /// Period after the start of a pod in which a change of readiness counts as initial readiness.
-    #[arg(long, value_parser = parse_duration, default_value = "30s")]
+    #[arg(long, value_parser = not_negative, default_value = "30s")]
     pub hpa_initial_readiness_delay: SignedDuration,
     /// Flags of the log.
     #[command(flatten)]
@@ -160,6 +165,7 @@ pub struct MemberArgs {
     #[arg(
         long = "member-secret-label",
         value_name = "LABEL",
+        value_parser = member_label,
         default_value = MEMBER_SECRET_LABEL
     )]
     pub secret_label: String,
@@ -171,7 +177,7 @@ pub struct MemberArgs {
     )]
     pub secret_key: String,
     /// Time without contact after which a member counts as lost.
-    #[arg(long = "member-lost-after", value_parser = parse_duration, default_value = "45s")]
+    #[arg(long = "member-lost-after", value_parser = positive, default_value = "45s")]
     pub lost_after: SignedDuration,
     /// Allow members on this machine, for development.
     #[arg(long = "member-allow-loopback", switch())]
@@ -190,13 +196,13 @@ pub struct ElectionArgs {
     pub namespace: Option<String>,
     /// Time for which a standby waits after the last renewal that it saw before it takes the lease; whole seconds. This
     /// flag and the next two must be equal in all replicas.
-    #[arg(long = "leader-elect-lease-duration", value_parser = parse_duration, default_value = "15s")]
+    #[arg(long = "leader-elect-lease-duration", value_parser = positive, default_value = "15s")]
     pub lease_duration: SignedDuration,
     /// Time for which a leader acts without a successful renewal.
-    #[arg(long = "leader-elect-renew-deadline", value_parser = parse_duration, default_value = "10s")]
+    #[arg(long = "leader-elect-renew-deadline", value_parser = positive, default_value = "10s")]
     pub renew_deadline: SignedDuration,
     /// Time between two renewals of the lease; a standby reads it twice as often.
-    #[arg(long = "leader-elect-retry-period", value_parser = parse_duration, default_value = "2s")]
+    #[arg(long = "leader-elect-retry-period", value_parser = positive, default_value = "2s")]
     pub retry_period: SignedDuration,
 }
 
@@ -233,22 +239,4 @@ impl Default for MemberArgs {
             allow_loopback: false,
         }
     }
-}
-
-/// A duration such as `15s`, `5m` or `1h 30m`.
-///
-/// # Errors
-/// One sentence with an example.
-pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
-    text.parse()
-        .map_err(|_| format!("expected a duration such as 15s or 5m, got {text:?}"))
-}
-
-/// A zone of the bundled database.
-///
-/// # Errors
-/// One sentence with an example.
-pub fn parse_zone(text: &str) -> Result<Zone, String> {
-    Zone::parse(text, &Zone::utc())
-        .map_err(|_| format!("expected an IANA time zone such as Europe/Prague, got {text:?}"))
 }

@@ -4,43 +4,14 @@ use foretide_api::ports::ServerError;
 use foretide_api::validation::{InvalidCostLimit, InvalidTargetKind};
 use foretide_base::leadership::WRITE_TIME;
 
-/// A flag with an invalid value.
+/// A flag with an invalid value, or values that cannot be used together.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigError {
-    /// A duration that must be positive is not.
-    #[error("--{flag} must be longer than zero, for example 15s")]
-    NotPositive {
-        /// The flag.
-        flag: &'static str,
-    },
-    /// A duration that may be zero is negative.
-    #[error("--{flag} must not be negative, for example 5m")]
-    Negative {
-        /// The flag.
-        flag: &'static str,
-    },
-    /// A ratio that must be finite and not negative is not.
-    #[error("--hpa-tolerance must be a ratio of at least 0, for example 0.1")]
-    Tolerance,
     /// The rules of prometheus-adapter have two sources.
     #[error(
         "prometheusAdapterConfig and prometheusAdapterConfigmap exclude each other; give one of them"
     )]
     TwoAdapterConfigs,
-    /// The name of the `ConfigMap` cannot be used.
-    #[error(
-        "--prometheus-adapter-configmap expects NAMESPACE/NAME or NAMESPACE/NAME/KEY, got {value:?}"
-    )]
-    ConfigMap {
-        /// Given value.
-        value: String,
-    },
-    /// The label of the members' Secrets cannot be used.
-    #[error("--member-secret-label expects KEY=VALUE or KEY, got {value:?}")]
-    MemberLabel {
-        /// Given value.
-        value: String,
-    },
     /// A kind of targets cannot be read.
     #[error("--allow-target-kinds: {0}")]
     TargetKind(InvalidTargetKind),
@@ -88,13 +59,5 @@ pub enum ConfigError {
     EndpointTwice {
         /// Name of both.
         name: String,
-    },
-    /// A label that no series can have.
-    #[error(
-        "--prometheus-cluster-label expects the name of a label such as cluster, other than a namespace's, got {value:?}"
-    )]
-    ClusterLabel {
-        /// Given value.
-        value: String,
     },
 }

@@ -6,12 +6,14 @@
 //! |---|---|
 //! | `args` | flags and environment |
 //! | `file`, `servers` | the configuration file; its sections about Prometheus servers |
+//! | `values` | parsers of the values of single flags |
 //! | `error` | reasons for which a configuration cannot be used |
 
 mod args;
 mod error;
 mod file;
 mod servers;
+mod values;
 
 #[cfg(test)]
 mod tests;
@@ -30,11 +32,12 @@ use jiff::{SignedDuration, tz::TimeZone};
 pub use self::{
     args::{
         ControllerArgs, DEFAULT_LISTEN, ElectionArgs, MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL,
-        MemberArgs, MetricsArgs, MetricsAuthArg, ScopeArg, parse_duration, parse_zone,
+        MemberArgs, MetricsArgs, MetricsAuthArg, ScopeArg,
     },
     error::ConfigError,
     file::{ConfigFile, FileError},
     servers::ServerSections,
+    values::{member_label, parse_duration},
 };
 use foretide_api::ports::HistoryServer;
 use foretide_api::validation::{CostLimits, TargetKind, TargetRules};
@@ -146,19 +149,10 @@ impl TryFrom<ControllerArgs> for Config {
 
     fn try_from(args: ControllerArgs) -> Result<Self, ConfigError> {
         let settings = Settings {
-            tolerance: tolerance(args.hpa_tolerance)?,
-            downscale_stabilization: not_negative(
-                "hpa-downscale-stabilization",
-                args.hpa_downscale_stabilization,
-            )?,
-            cpu_initialization_period: not_negative(
-                "hpa-cpu-initialization-period",
-                args.hpa_cpu_initialization_period,
-            )?,
-            initial_readiness_delay: not_negative(
-                "hpa-initial-readiness-delay",
-                args.hpa_initial_readiness_delay,
-            )?,
+            tolerance: args.hpa_tolerance,
+            downscale_stabilization: args.hpa_downscale_stabilization,
+            cpu_initialization_period: args.hpa_cpu_initialization_period,
+            initial_readiness_delay: args.hpa_initial_readiness_delay,
             ..Settings::default()
         };
         let access = args.kube.access();
@@ -169,22 +163,24 @@ impl TryFrom<ControllerArgs> for Config {
         if args.prometheus_adapter_config.is_some() && args.prometheus_adapter_configmap.is_some() {
             return Err(ConfigError::TwoAdapterConfigs);
         }
-        let config_map = args.prometheus_adapter_configmap.map(config_map);
         let adapter_file = args
             .prometheus_adapter_config
             .map(AdapterConfigSource::File);
         Ok(Self {
-            adapter_config: config_map.transpose()?.or(adapter_file),
+            adapter_config: args.prometheus_adapter_configmap.or(adapter_file),
             access,
             namespaces: distinct(args.namespaces),
             prometheus: servers.hub,
             prometheus_endpoints: servers.named,
-            cluster_label: cluster_label(args.prometheus_cluster_label)?,
+            cluster_label: args.prometheus_cluster_label,
             resource_matchers: args
                 .prometheus_resource_matchers
                 .filter(|text| !text.is_empty()),
             promql_scope: args.promql_scope,
-            members: member_args(args.members)?,
+            members: MemberArgs {
+                namespace: args.members.namespace.filter(|it| !it.is_empty()),
+                ..args.members
+            },
             election,
             listen: args.listen,
             metrics_auth: metrics_auth(args.metrics, args.listen),
@@ -196,34 +192,11 @@ impl TryFrom<ControllerArgs> for Config {
                 allowed_kinds: target_kinds(args.allow_target_kinds)?,
             },
             cost_limits: cost_limits(args.max_cost_percent)?,
-            sync_period: positive("sync-period", args.sync_period)?,
+            sync_period: args.sync_period,
             local_zone: args.local_timezone.unwrap_or_else(system_zone),
             settings,
         })
     }
-}
-
-/// Returns whether a text is a label that the Secrets of members may have: `KEY=VALUE`, or `KEY`.
-pub(crate) fn is_member_label(text: &str) -> bool {
-    let plain = |part: &str, more: &[u8]| {
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
-        part.bytes().all(allowed)
-    };
-    let (key, value) = text.split_once('=').unwrap_or((text, ""));
-    !key.is_empty() && plain(key, b"/") && plain(value, b"")
-}
-
-fn member_args(args: MemberArgs) -> Result<MemberArgs, ConfigError> {
-    if !is_member_label(&args.secret_label) {
-        return Err(ConfigError::MemberLabel {
-            value: args.secret_label,
-        });
-    }
-    Ok(MemberArgs {
-        lost_after: positive("member-lost-after", args.lost_after)?,
-        namespace: args.namespace.filter(|namespace| !namespace.is_empty()),
-        ..args
-    })
 }
 
 fn metrics_auth(args: MetricsArgs, listen: SocketAddr) -> MetricsAuth {
@@ -242,11 +215,10 @@ fn metrics_auth(args: MetricsArgs, listen: SocketAddr) -> MetricsAuth {
 
 /// Checks the same conditions as client-go, and that a leader has time for a write before it must renew.
 fn election(args: ElectionArgs, in_cluster: bool) -> Result<Option<Election>, ConfigError> {
-    let span = |flag, span| Ok(positive(flag, span)?.unsigned_abs());
     let timing = Timing {
-        lease_duration: span("leader-elect-lease-duration", args.lease_duration)?,
-        renew_deadline: span("leader-elect-renew-deadline", args.renew_deadline)?,
-        retry_period: span("leader-elect-retry-period", args.retry_period)?,
+        lease_duration: args.lease_duration.unsigned_abs(),
+        renew_deadline: args.renew_deadline.unsigned_abs(),
+        retry_period: args.retry_period.unsigned_abs(),
     };
     // A Lease has `leaseDurationSeconds`, a whole number.
     if timing.lease_duration <= timing.renew_deadline || timing.lease_duration.subsec_nanos() > 0 {
@@ -268,24 +240,6 @@ fn election(args: ElectionArgs, in_cluster: bool) -> Result<Option<Election>, Co
     Ok(Some(Election { namespace, timing }))
 }
 
-fn tolerance(ratio: f64) -> Result<f64, ConfigError> {
-    (ratio.is_finite() && ratio >= 0.0)
-        .then_some(ratio)
-        .ok_or(ConfigError::Tolerance)
-}
-
-fn positive(flag: &'static str, span: SignedDuration) -> Result<SignedDuration, ConfigError> {
-    span.is_positive()
-        .then_some(span)
-        .ok_or(ConfigError::NotPositive { flag })
-}
-
-fn not_negative(flag: &'static str, span: SignedDuration) -> Result<SignedDuration, ConfigError> {
-    (!span.is_negative())
-        .then_some(span)
-        .ok_or(ConfigError::Negative { flag })
-}
-
 fn target_kinds(values: Vec<String>) -> Result<BTreeSet<TargetKind>, ConfigError> {
     let kinds = distinct(values).into_iter().map(|kind| kind.parse());
     kinds
@@ -297,35 +251,6 @@ fn target_kinds(values: Vec<String>) -> Result<BTreeSet<TargetKind>, ConfigError
 fn cost_limits(values: Vec<String>) -> Result<CostLimits, ConfigError> {
     let given = values.into_iter().filter(|value| !value.is_empty());
     CostLimits::parse(given).map_err(ConfigError::CostLimit)
-}
-
-fn config_map(value: String) -> Result<AdapterConfigSource, ConfigError> {
-    let (namespace, name, key) = match value.split('/').collect::<Vec<_>>()[..] {
-        // The key in the `ConfigMap` of prometheus-adapter's chart.
-        [namespace, name] => (namespace, name, "config.yaml"),
-        [namespace, name, key] => (namespace, name, key),
-        _ => return Err(ConfigError::ConfigMap { value }),
-    };
-    if [namespace, name, key].contains(&"") {
-        return Err(ConfigError::ConfigMap { value });
-    }
-    Ok(AdapterConfigSource::ConfigMap {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        key: key.to_owned(),
-    })
-}
-
-/// A label name that Prometheus accepts; not a reserved one, nor one that holds the namespace or the pod.
-fn cluster_label(value: String) -> Result<String, ConfigError> {
-    let word = value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let begins = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    let taken = value.starts_with("__") || value == "namespace" || value == "pod";
-    if word && begins && !taken {
-        Ok(value)
-    } else {
-        Err(ConfigError::ClusterLabel { value })
-    }
 }
 
 /// The zone of this process; UTC where it has no name.

@@ -15,7 +15,7 @@ use super::{
     context::CommandContext,
     output::{CommandOutput, Failure},
 };
-use crate::config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label};
+use crate::config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, member_label};
 use foretide_api::ports::ClusterError;
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::{
@@ -58,7 +58,7 @@ struct HubArgs {
     #[arg(long, default_value = NAMESPACE)]
     namespace: String,
     /// Label of the Secrets, as --member-secret-label of the controller
-    #[arg(long, value_name = "LABEL", default_value = MEMBER_SECRET_LABEL, value_parser = secret_label)]
+    #[arg(long, value_name = "LABEL", default_value = MEMBER_SECRET_LABEL, value_parser = member_label)]
     secret_label: String,
     /// Key of the kubeconfig in a Secret, as --member-secret-key of the controller
     #[arg(long, value_name = "KEY", default_value = MEMBER_SECRET_KEY, value_parser = secret_key)]
@@ -66,13 +66,6 @@ struct HubArgs {
     /// Allow members on this machine, as --member-allow-loopback of the controller
     #[arg(long)]
     allow_loopback: bool,
-}
-
-fn secret_label(text: &str) -> Result<String, String> {
-    let expected = || "expected KEY=VALUE or KEY".to_owned();
-    is_member_label(text)
-        .then(|| text.to_owned())
-        .ok_or_else(expected)
 }
 
 /// Checks a key of a Secret as the API does.
