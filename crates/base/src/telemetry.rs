@@ -12,11 +12,15 @@ mod progress;
 mod servers;
 mod watches;
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
+use foretide_domain::proposal::Source;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
@@ -80,18 +84,14 @@ struct NamespaceLabels {
 }
 
 /// The replica counts that are published for every object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Replicas of the target.
     pub current: u32,
     /// Replicas that the target should have.
     pub desired: u32,
-    /// The observed proposal, if there is one.
-    pub observed: Option<u32>,
-    /// The forecast proposal, if there is one.
-    pub forecast: Option<u32>,
-    /// The cron proposal, if there is one.
-    pub cron: Option<u32>,
+    /// The largest proposal of each source that has one.
+    pub proposed: BTreeMap<Source, u32>,
     /// The lower bound, of an autoscaler that acts.
     pub min: Option<u32>,
     /// The upper bound, of an autoscaler that acts.
@@ -202,7 +202,10 @@ impl Telemetry {
         );
         registry.register(
             "replicas",
-            "Replicas of an autoscaler by stage: current, observed, forecast, cron, desired, min, max",
+            format!(
+                "Replicas of an autoscaler by stage: current, {}, desired, min, max",
+                Source::words().join(", ")
+            ),
             self.replicas.clone(),
         );
         registry.register(
@@ -289,7 +292,7 @@ impl Telemetry {
     }
 
     /// Publishes the counts of one decision.
-    pub fn decided(&self, object: &ObjectLabels, counts: Counts) {
+    pub fn decided(&self, object: &ObjectLabels, counts: &Counts) {
         if self.hides_objects() {
             return;
         }
@@ -317,7 +320,7 @@ impl Telemetry {
 
     /// Removes the counts of an object for which nothing can be decided now.
     pub fn undecided(&self, object: &ObjectLabels) {
-        for (stage, _) in Counts::NONE.stages() {
+        for (stage, _) in Counts::default().stages() {
             self.replicas.remove(&StageLabels::of(object, stage));
         }
     }
@@ -362,26 +365,18 @@ impl Telemetry {
 }
 
 impl Counts {
-    const NONE: Self = Self {
-        current: 0,
-        desired: 0,
-        observed: None,
-        forecast: None,
-        cron: None,
-        min: None,
-        max: None,
-    };
-
-    const fn stages(self) -> [(&'static str, Option<u32>); 7] {
+    fn stages(&self) -> impl Iterator<Item = (&'static str, Option<u32>)> {
+        let proposed = Source::ALL
+            .iter()
+            .map(|source| (source.as_str(), self.proposed.get(source).copied()));
         [
             ("current", Some(self.current)),
-            ("observed", self.observed),
-            ("forecast", self.forecast),
-            ("cron", self.cron),
             ("desired", Some(self.desired)),
             ("min", self.min),
             ("max", self.max),
         ]
+        .into_iter()
+        .chain(proposed)
     }
 }
 
@@ -420,9 +415,7 @@ mod tests {
         let counts = Counts {
             current: 2,
             desired: 7,
-            observed: Some(3),
-            forecast: Some(7),
-            cron: None,
+            proposed: BTreeMap::from([(Source::Observed, 3), (Source::Forecast, 7)]),
             min: Some(1),
             max: Some(9),
         };
@@ -433,7 +426,7 @@ mod tests {
             minute_readings: Some(0.97),
             model_age_seconds: Some(60.0),
         };
-        telemetry.decided(&object(), counts);
+        telemetry.decided(&object(), &counts);
         let text = telemetry.encode();
         for stage in [
             r#"stage="desired"} 7"#,
@@ -491,13 +484,13 @@ mod tests {
         let counts = Counts {
             current: 2,
             desired: 7,
-            ..Counts::NONE
+            ..Counts::default()
         };
         let quality = ForecastQuality {
             skill: Some(0.35),
             ..ForecastQuality::default()
         };
-        telemetry.decided(&object(), counts);
+        telemetry.decided(&object(), &counts);
         telemetry.set_forecast_quality(&object(), "resource.cpu", &quality);
         let members = [("m1", [Some(1); 6])].into_iter();
         telemetry.set_shares(&object(), &mut std::collections::BTreeSet::new(), members);
@@ -552,17 +545,15 @@ mod tests {
         let with = Counts {
             current: 2,
             desired: 7,
-            forecast: Some(7),
-            ..Counts::NONE
+            proposed: BTreeMap::from([(Source::Forecast, 7)]),
+            ..Counts::default()
         };
-        telemetry.decided(&object(), with);
-        telemetry.decided(
-            &object(),
-            Counts {
-                forecast: None,
-                ..with
-            },
-        );
+        telemetry.decided(&object(), &with);
+        let without = Counts {
+            proposed: BTreeMap::new(),
+            ..with
+        };
+        telemetry.decided(&object(), &without);
         assert!(!telemetry.encode().contains("stage=\"forecast\""));
     }
 }
