@@ -10,6 +10,7 @@ use foretide_domain::{
     autoscale::published::{Amounts, CronInputs},
     proposal::Source,
     quantity::Quantity,
+    words,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -39,15 +40,17 @@ pub const KEDA_AUTOSCALER: &str = "autoscaler";
 /// The address at which `deploy/` serves the KEDA external scaler.
 pub const KEDA_ADDRESS: &str = "foretide-keda-scaler.foretide-system.svc:9000";
 
-/// The value that a KEDA trigger reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KedaSource {
-    /// The floor: forecasts and cron windows together.
-    Floor,
-    /// The forecast of one metric.
-    Forecast,
-    /// The cron windows.
-    Cron,
+words! {
+    /// The value that a KEDA trigger reads, by the word of its metadata.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum KedaSource {
+        /// The floor: forecasts and cron windows together.
+        Floor = "floor",
+        /// The forecast of one metric.
+        Forecast = "forecast",
+        /// The cron windows.
+        Cron = "cron",
+    }
 }
 
 /// The metrics that an autoscaler publishes at one time.
@@ -109,23 +112,6 @@ pub enum Unpublished {
         /// The object.
         object: String,
     },
-}
-
-// === impl KedaSource ===
-
-impl KedaSource {
-    /// Every source.
-    pub const ALL: [Self; 3] = [Self::Floor, Self::Forecast, Self::Cron];
-
-    /// The word of a trigger's metadata.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Floor => "floor",
-            Self::Forecast => "forecast",
-            Self::Cron => "cron",
-        }
-    }
 }
 
 // === impl Published ===

@@ -20,7 +20,7 @@ use std::{
     },
 };
 
-use foretide_domain::proposal::Source;
+use foretide_domain::{proposal::Source, words};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
@@ -98,21 +98,23 @@ pub struct Counts {
     pub max: Option<u32>,
 }
 
-/// Target of a write to the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
-    /// The scale subresource of a target.
-    Scale,
-    /// A child `HorizontalPodAutoscaler`.
-    Hpa,
-    /// A workload that a hub places.
-    Workload,
-    /// A `TimeSeriesPrediction`.
-    Prediction,
-    /// The status of an autoscaler.
-    Status,
-    /// An event.
-    Event,
+words! {
+    /// Target of a write to the API server.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Write {
+        /// The scale subresource of a target.
+        Scale = "scale",
+        /// A child `HorizontalPodAutoscaler`.
+        Hpa = "hpa",
+        /// A workload that a hub places.
+        Workload = "workload",
+        /// A `TimeSeriesPrediction`.
+        Prediction = "prediction",
+        /// The status of an autoscaler.
+        Status = "status",
+        /// An event.
+        Event = "event",
+    }
 }
 
 /// The metric registry of one controller.
@@ -136,30 +138,6 @@ pub struct Telemetry {
     forecasts: Forecasts,
     progress: Progress,
     servers: Servers,
-}
-
-// === impl Write ===
-
-impl Write {
-    const ALL: [Self; 6] = [
-        Self::Scale,
-        Self::Hpa,
-        Self::Workload,
-        Self::Prediction,
-        Self::Status,
-        Self::Event,
-    ];
-
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Scale => "scale",
-            Self::Hpa => "hpa",
-            Self::Workload => "workload",
-            Self::Prediction => "prediction",
-            Self::Status => "status",
-            Self::Event => "event",
-        }
-    }
 }
 
 // === impl Telemetry ===
@@ -259,7 +237,7 @@ impl Telemetry {
         for write in Write::ALL {
             // A counter that first appears with its first error shows no increase.
             for result in ["ok", "error"] {
-                let kind = write.label();
+                let kind = write.as_str();
                 drop(self.writes.get_or_create(&WriteLabels { kind, result }));
             }
         }
@@ -327,14 +305,14 @@ impl Telemetry {
 
     /// Counts one write.
     pub fn wrote(&self, write: Write, ok: bool) {
-        let (kind, result) = (write.label(), if ok { "ok" } else { "error" });
+        let (kind, result) = (write.as_str(), if ok { "ok" } else { "error" });
         let labels = WriteLabels { kind, result };
         self.writes.get_or_create(&labels).inc();
     }
 
     /// Counts events that are not written, because there were too many of one object.
     pub fn dropped_events(&self, count: usize) {
-        let (kind, result) = (Write::Event.label(), "dropped");
+        let (kind, result) = (Write::Event.as_str(), "dropped");
         let labels = WriteLabels { kind, result };
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         self.writes.get_or_create(&labels).inc_by(count);
