@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foretide_api::validation;
 use foretide_crds::{
     DecisionStatus, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus,
-    ProposalSource, ProposalStatus, WindowStatus,
+    ProposalStatus, WindowStatus,
 };
 use foretide_domain::{
     Observation, Replicas, Scale,
@@ -16,7 +16,6 @@ use foretide_domain::{
     hpa::Settings,
     lead_time::LeadTime,
     observation::Container,
-    proposal::Source,
     sim::{PodTemplate, measure},
     workload::Workload,
 };
@@ -223,13 +222,8 @@ fn status(decision: &Decision) -> Status {
         observed_generation: Some(3),
     });
     let count = |replicas: Replicas| Some(replicas.as_i32());
-    let source = |source| match source {
-        Source::Observed => ProposalSource::Observed,
-        Source::Forecast => ProposalSource::Forecast,
-        Source::Cron => ProposalSource::Cron,
-    };
     let proposals = decision.proposals.iter().map(|proposal| ProposalStatus {
-        source: source(proposal.source),
+        source: proposal.source,
         name: proposal.name.clone(),
         replicas: proposal.replicas.and_then(count),
         value: proposal.value.map(|value| value.to_string()),
@@ -252,7 +246,7 @@ fn status(decision: &Decision) -> Status {
             time: Some(Time(decision.at)),
             current_replicas: count(decision.current),
             proposals: Some(proposals.collect()),
-            winner: decision.winner.as_ref().map(|winner| source(winner.source)),
+            winner: decision.winner.as_ref().map(|winner| winner.source),
             maximum: decision.maximum.and_then(count),
             stabilized: count(decision.stabilized),
             limited: count(decision.limited),

@@ -4,10 +4,15 @@
 //! controller writes the reasons and messages. A quantity with a unit is text, because some clients change floating
 //! point numbers.
 
+use std::collections::BTreeMap;
+
+use foretide_domain::proposal::Source;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::sources::{ProposalSource, SourceReplicas};
 
 /// The last decision of the controller, and its result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -80,23 +85,6 @@ pub struct ReplicaChangeStatus {
     pub message: String,
 }
 
-/// The largest number of replicas that each source proposes; absent if it proposes none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SourceReplicas {
-    /// Replicas proposed by observed metrics.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed: Option<i32>,
-
-    /// Replicas proposed by forecasts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forecast: Option<i32>,
-
-    /// Replicas proposed by open cron windows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cron: Option<i32>,
-}
-
 /// One decision: the proposals, and the steps from them to one number of replicas.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -121,12 +109,14 @@ pub struct DecisionStatus {
 
     /// The largest proposal of each source, in replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sources: Option<SourceReplicas>,
+    #[schemars(with = "Option<SourceReplicas>")]
+    pub sources: Option<BTreeMap<Source, i32>>,
 
     /// Source of the largest proposal. Of equal ones: one of the source that won last; then one whose value asks for so
     /// many, before one that is only held there; then the first in the order observed, forecast, cron.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub winner: Option<ProposalSource>,
+    #[schemars(with = "Option<ProposalSource>")]
+    pub winner: Option<Source>,
 
     /// The largest proposal, in replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -164,7 +154,8 @@ pub struct DecisionStatus {
 #[serde(rename_all = "camelCase")]
 pub struct ProposalStatus {
     /// Source of the proposal.
-    pub source: ProposalSource,
+    #[schemars(with = "ProposalSource")]
+    pub source: Source,
 
     /// Name of the metric, such as `resource.cpu`, or of the cron window.
     pub name: String,
@@ -262,21 +253,6 @@ pub struct ForecastStatus {
     /// The remark as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-}
-
-/// Source of a proposal.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "camelCase")]
-#[schemars(transform = crate::shared::leave_description_to_field)]
-pub enum ProposalSource {
-    /// The current value of a metric.
-    Observed,
-    /// The forecast of a metric.
-    Forecast,
-    /// A cron window.
-    Cron,
 }
 
 /// State of one cron window.

@@ -61,39 +61,6 @@ const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or 
         description = "Replicas decided; Preview does not scale to them."
     ),
     printcolumn(
-        name = "WINNER",
-        type_ = "string",
-        json_path = ".status.decision.winner",
-        description = "Source of the largest proposal: observed, forecast or cron."
-    ),
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "Whether the spec is valid and was applied."
-    ),
-    printcolumn(
-        name = "OBSERVED",
-        type_ = "integer",
-        json_path = ".status.decision.sources.observed",
-        description = "Replicas that the metrics ask for.",
-        priority = 1
-    ),
-    printcolumn(
-        name = "FORECAST",
-        type_ = "integer",
-        json_path = ".status.decision.sources.forecast",
-        description = "Replicas that the forecasts ask for.",
-        priority = 1
-    ),
-    printcolumn(
-        name = "CRON",
-        type_ = "integer",
-        json_path = ".status.decision.sources.cron",
-        description = "Replicas that the open cron windows ask for.",
-        priority = 1
-    ),
-    printcolumn(
         name = "SPECIFICPODS",
         type_ = "integer",
         json_path = ".spec.specificReplicas",

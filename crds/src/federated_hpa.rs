@@ -76,39 +76,6 @@ const VALUES_MESSAGE: &str =
         description = "Replicas decided in all clusters together; Preview does not scale to them."
     ),
     printcolumn(
-        name = "WINNER",
-        type_ = "string",
-        json_path = ".status.decision.winner",
-        description = "Source of the largest proposal: observed, forecast or cron."
-    ),
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "Whether the spec is valid and was applied."
-    ),
-    printcolumn(
-        name = "OBSERVED",
-        type_ = "integer",
-        json_path = ".status.decision.sources.observed",
-        description = "Replicas that the metrics ask for.",
-        priority = 1
-    ),
-    printcolumn(
-        name = "FORECAST",
-        type_ = "integer",
-        json_path = ".status.decision.sources.forecast",
-        description = "Replicas that the forecasts ask for.",
-        priority = 1
-    ),
-    printcolumn(
-        name = "CRON",
-        type_ = "integer",
-        json_path = ".status.decision.sources.cron",
-        description = "Replicas that the open cron windows ask for.",
-        priority = 1
-    ),
-    printcolumn(
         name = "UNASSIGNED",
         type_ = "integer",
         json_path = ".status.unassigned",

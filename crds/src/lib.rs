@@ -45,13 +45,13 @@ mod manifests;
 mod passthrough;
 mod rules;
 mod shared;
+mod sources;
 mod time_series_prediction;
 mod twins;
 
 pub use decision::{
     DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, ForecastStatus, HistoryStatus, Lane,
-    ProposalSource, ProposalStatus, RecommendationStatus, ReplicaChangeStatus, ScaleEventStatus,
-    SourceReplicas, WindowStatus,
+    ProposalStatus, RecommendationStatus, ReplicaChangeStatus, ScaleEventStatus, WindowStatus,
 };
 pub use effective_hpa::{
     CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, Mode,
@@ -72,6 +72,7 @@ pub use shared::{
     Algorithm, AlgorithmType, Auto, Dsp, Estimators, FftEstimator, Histogram, MaxValueEstimator,
     Percentile, SeasonalNaive, Statistic,
 };
+pub use sources::properties as source_properties;
 pub use time_series_prediction::{
     ExpressionQuery, Label, MetricQuery, PredictedSample, PredictedSeries, PredictionMetric,
     PredictionMetricStatus, QueryCondition, TimeSeriesPrediction, TimeSeriesPredictionSpec,

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
+use crate::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction, sources};
 
 const HEADER: &str =
     "# Made from the types in crds/src by `UPDATE=1 cargo test -p foretide-crds`; do not edit.\n";
@@ -31,6 +31,12 @@ pub fn definition<K: CustomResourceExt>() -> CustomResourceDefinition {
             .and_then(|s| s.open_api_v3_schema.as_mut())
         {
             forbid_null(schema);
+        }
+        if let Some(columns) = &mut version.additional_printer_columns
+            && let Some(desired) = columns.iter().position(|it| it.name == "DESIRED")
+        {
+            let others = columns.split_off(desired + 1);
+            columns.extend(sources::columns().into_iter().chain(others));
         }
     }
     definition

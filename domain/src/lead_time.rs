@@ -36,15 +36,17 @@ pub struct LeadTime {
     pub origin: Origin,
 }
 
-/// Origin of a lead time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Set by the user.
-    Spec,
-    /// The 90th percentile of the last starts of the workload's pods.
-    Measured,
-    /// [`DEFAULT`], where none is set and none was measured.
-    Default,
+words! {
+    /// Origin of a lead time.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Origin {
+        /// Set by the user.
+        Spec = "spec",
+        /// The 90th percentile of the last starts of the workload's pods.
+        Measured = "measured",
+        /// [`DEFAULT`], where none is set and none was measured.
+        Default = "default",
+    }
 }
 
 /// A pod's name and creation time: a `StatefulSet` reuses the names of its pods.
@@ -56,20 +58,6 @@ pub struct LeadTimes {
     took: VecDeque<SignedDuration>,
     counted: BTreeSet<Identity>,
     in_use: Option<SignedDuration>,
-}
-
-// === impl Origin ===
-
-impl Origin {
-    /// The word used in status.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Spec => "spec",
-            Self::Measured => "measured",
-            Self::Default => "default",
-        }
-    }
 }
 
 // === impl LeadTime ===

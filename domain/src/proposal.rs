@@ -1,12 +1,13 @@
 //! One source's proposal: a count with the numbers behind it, or the reason why there is none.
 //!
-//! All three sources use this type, so that status, log and command line show them side by side. Comparing
+//! All sources use this type, so that status, log and command line show them side by side. Comparing
 //! proposals is left to [`autoscale`](super::autoscale).
 
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use foretide_models::DemandBounds;
 
@@ -15,34 +16,74 @@ use super::cron::{ExpressionError, WindowError, WindowProblem};
 use super::lead_time::LeadTime;
 use super::observation::Cause;
 
-/// Origin of a proposal.
-///
-/// ```
-/// use foretide_domain::proposal::Source;
-///
-/// assert_eq!(Source::Forecast.as_str(), "forecast");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
-    /// A metric as it is now.
-    Observed,
-    /// The forecast of a metric.
-    Forecast,
-    /// A cron window.
-    Cron,
+words! {
+    /// Origin of a proposal. A new one is a row here and one in [`Source::phrases`], which status, metrics, page and command
+    /// line read.
+    ///
+    /// ```
+    /// use foretide_domain::proposal::Source;
+    ///
+    /// assert_eq!(Source::Forecast.as_str(), "forecast");
+    /// ```
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    pub enum Source {
+        /// A metric as it is now.
+        Observed = "observed",
+        /// The forecast of a metric.
+        Forecast = "forecast",
+        /// A cron window.
+        Cron = "cron",
+    }
+}
+
+/// Phrases about a source, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phrases {
+    /// Description of the source, as a sentence.
+    pub description: &'static str,
+    /// Beginning of a message about one of its proposals, before the name.
+    pub subject: &'static str,
+    /// End of `replicas proposed by`.
+    pub proposers: &'static str,
+    /// Subject of `ask for replicas`.
+    pub askers: &'static str,
+    /// End of `asked by`, in legends.
+    pub legend: &'static str,
 }
 
 impl Source {
-    /// All sources.
-    pub const ALL: [Self; 3] = [Self::Observed, Self::Forecast, Self::Cron];
-
-    /// The word used in status, labels and command line.
+    /// The words of all sources.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub fn words() -> Vec<&'static str> {
+        Self::ALL.iter().map(|source| source.as_str()).collect()
+    }
+
+    /// The phrases about the source.
+    #[must_use]
+    pub const fn phrases(self) -> Phrases {
         match self {
-            Self::Observed => "observed",
-            Self::Forecast => "forecast",
-            Self::Cron => "cron",
+            Self::Observed => Phrases {
+                description: "The current value of a metric.",
+                subject: "",
+                proposers: "observed metrics",
+                askers: "the metrics",
+                legend: "metrics",
+            },
+            Self::Forecast => Phrases {
+                description: "The forecast of a metric.",
+                subject: "the forecast for ",
+                proposers: "forecasts",
+                askers: "the forecasts",
+                legend: "the forecast",
+            },
+            Self::Cron => Phrases {
+                description: "A cron window.",
+                subject: "the cron window ",
+                proposers: "open cron windows",
+                askers: "the open cron windows",
+                legend: "cron windows",
+            },
         }
     }
 }
@@ -83,6 +124,33 @@ pub struct Proposal {
     pub details: Option<ForecastDetails>,
     /// The query of a forecast's history, if one is asked.
     pub query: Option<Arc<str>>,
+}
+
+impl Proposal {
+    /// A proposal of no count.
+    #[must_use]
+    pub const fn none(source: Source, name: String, reason: Reason, message: String) -> Self {
+        Self {
+            source,
+            name,
+            replicas: None,
+            asked: None,
+            value: None,
+            target: None,
+            unit: Unit::Plain,
+            reason,
+            message,
+            details: None,
+            query: None,
+        }
+    }
+}
+
+/// The proposals of one source.
+pub fn of_source(proposals: &[Proposal], source: Source) -> impl Iterator<Item = &Proposal> {
+    proposals
+        .iter()
+        .filter(move |proposal| proposal.source == source)
 }
 
 /// The unit of a proposal's value and target.

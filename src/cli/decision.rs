@@ -4,11 +4,11 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use foretide_crds::{DecisionStatus, ProposalSource, ProposalStatus, WindowStatus};
+use foretide_crds::{DecisionStatus, ProposalStatus, WindowStatus};
 use foretide_domain::{
     cron::Zone,
     hpa::{MetricSpec, Target},
-    proposal::Unit,
+    proposal::{Source, Unit},
 };
 use jiff::Timestamp;
 
@@ -37,8 +37,7 @@ impl<'a> Units<'a> {
             .iter()
             .find(|metric| metric.identifier() == proposal.name);
         match (proposal.source, metric.map(MetricSpec::target)) {
-            (ProposalSource::Observed, Some(Target::Utilization(_))) => Unit::Percent,
-            (ProposalSource::Cron, _) => Unit::Plain,
+            (Source::Observed, Some(Target::Utilization(_))) => Unit::Percent,
             _ => Unit::of_metric(&proposal.name),
         }
     }
@@ -74,18 +73,18 @@ fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
             None => "-".to_owned(),
         };
     let target = match (proposal.source, unit) {
-        (ProposalSource::Forecast, _) if proposal.target.is_none() => "-".to_owned(),
+        (Source::Forecast, _) if proposal.target.is_none() => "-".to_owned(),
         // The value in the other column has named the unit.
-        (ProposalSource::Forecast, Unit::Cores) => {
+        (Source::Forecast, Unit::Cores) => {
             format!("{}/replica", shown(proposal.target.as_ref(), Unit::Plain))
         }
-        (ProposalSource::Forecast, _) => {
+        (Source::Forecast, _) => {
             format!("{}/replica", shown(proposal.target.as_ref(), unit))
         }
         _ => shown(proposal.target.as_ref(), unit),
     };
     [
-        source(proposal.source).to_owned(),
+        proposal.source.to_string(),
         proposal.name.clone(),
         proposal
             .replicas
@@ -94,14 +93,6 @@ fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
         target,
         proposal.reason.clone().unwrap_or_default(),
     ]
-}
-
-pub(super) const fn source(source: ProposalSource) -> &'static str {
-    match source {
-        ProposalSource::Observed => "observed",
-        ProposalSource::Forecast => "forecast",
-        ProposalSource::Cron => "cron",
-    }
 }
 
 /// From the current count to the desired one, in the order in which each step is taken.

@@ -469,7 +469,7 @@ fn indented(text: &str, screen: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use foretide_crds::ProposalSource;
+    use foretide_domain::proposal::Source;
 
     use super::*;
 
@@ -527,7 +527,7 @@ mod tests {
     fn a_kept_count_is_explained_by_both_bounds() {
         let text = |text: &str| Some(text.to_owned());
         let proposal = |reason: &str, raise: &str| ProposalStatus {
-            source: ProposalSource::Forecast,
+            source: Source::Forecast,
             name: "resource.cpu".to_owned(),
             replicas: Some(12),
             value: text("1.2"),

@@ -12,7 +12,9 @@ use foretide_api::ports::{CertificateFiles, CertificateLifetimes, ClientCertific
 use foretide_base::{clock::Clock, machine::Machine};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_kube::KubeAccess;
-use foretide_servers::config::{KedaScalerConfig, KedaScalerTls};
+use foretide_servers::config::{
+    KedaScalerConfig, KedaScalerTls, MetricServerConfig, ServiceConfig,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
@@ -59,13 +61,15 @@ impl Scaler {
         let (listen, probe_listen) = (free_address(), free_address());
         let account = world.cluster.service_account_kubeconfig(SYSTEM, SCALER);
         let config = KedaScalerConfig {
-            access: KubeAccess::Kubeconfig {
-                path: Some(account.await.unwrap()),
-                context: None,
+            server: MetricServerConfig {
+                access: KubeAccess::Kubeconfig {
+                    path: Some(account.await.unwrap()),
+                    context: None,
+                },
+                namespaces: Vec::new(),
+                listen,
+                probe_listen,
             },
-            namespaces: Vec::new(),
-            listen,
-            probe_listen,
             tls,
         };
         let run =
@@ -340,11 +344,13 @@ async fn certificates(world: &World) {
     let [known, other] = [(&pki, "known"), (&foreign, "other")]
         .map(|(pki, name)| folder.identity(name, &pki.client("keda", None).unwrap()));
     let tls = KedaScalerTls {
-        certificate: None,
-        certificate_secret: "foretide-keda-scaler-certificates".to_owned(),
-        service_name: SCALER.to_owned(),
-        service_namespace: Some(SYSTEM.to_owned()),
-        lifetimes: CertificateLifetimes::COPIED,
+        service: ServiceConfig {
+            name: SCALER.to_owned(),
+            namespace: Some(SYSTEM.to_owned()),
+            certificate: None,
+            secret: "foretide-keda-scaler-certificates".to_owned(),
+            lifetimes: CertificateLifetimes::COPIED,
+        },
         clients: ClientCertificates::SignedBy(folder.write("ca.crt", pki.ca_pem())),
     };
     let replicas = [

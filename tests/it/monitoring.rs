@@ -10,6 +10,7 @@ use foretide_api::ports::{CredentialExpiry, ServerHealth};
 use foretide_base::telemetry::{
     BudgetGauges, Counts, ForecastQuality, MemberGauges, ObjectLabels, Telemetry, WatchHealth,
 };
+use foretide_domain::proposal::Source;
 use jiff::Timestamp;
 use promql_parser::{label::MatchOp, parser};
 use regex::Regex;
@@ -105,13 +106,15 @@ fn telemetry() -> Telemetry {
     let counts = Counts {
         current: 1,
         desired: 2,
-        observed: Some(3),
-        forecast: Some(4),
-        cron: Some(5),
+        proposed: BTreeMap::from([
+            (Source::Observed, 3),
+            (Source::Forecast, 4),
+            (Source::Cron, 5),
+        ]),
         min: Some(1),
         max: Some(9),
     };
-    telemetry.decided(&object, counts);
+    telemetry.decided(&object, &counts);
     telemetry.set_unhealthy(&object, [("Ready", "InvalidSpec")]);
     let quality = ForecastQuality {
         skill: Some(0.1),

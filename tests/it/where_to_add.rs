@@ -5,33 +5,21 @@ use std::{fs, path::Path};
 
 use foretide_domain::proposal::Source;
 
-/// Files that name each source of proposals, in the order in which one is added.
-const SOURCE_PLACES: [&str; 20] = [
-    // The decision: proposals, words of the message, the condition ScalingActive.
+/// Files that name each source of proposals, in the order in which one is added. Besides them the compiler asks for its
+/// color in charts, and `UPDATE=1` renews what is generated.
+const SOURCE_PLACES: [&str; 9] = [
+    // The row of the table, and the function that `propose` calls.
+    "domain/src/proposal.rs",
     "domain/src/autoscale/proposals.rs",
-    "domain/src/autoscale/message.rs",
-    "domain/src/autoscale/conditions.rs",
     // A setting of the laws' scenarios, which those without sources clear.
     "domain/src/autoscale/laws/world.rs",
-    // The wire: `ProposalSource`, its column for `kubectl get`, the status.
+    // The order of the sources in the description of `winner`.
     "crds/src/decision.rs",
-    "crds/src/effective_hpa.rs",
-    "crds/src/federated_hpa.rs",
-    "crates/api/src/status.rs",
-    // Metrics, and the counts that they get.
-    "crates/base/src/telemetry.rs",
-    "crates/controller/src/report.rs",
-    "docs/metrics.md",
-    // The command line.
-    "src/cli/decision.rs",
-    // The page: columns in memory, charts and their colors.
-    "crates/page/src/block.rs",
-    "crates/page/src/chart.rs",
-    "chart/src/lib.rs",
+    // The page: the list of sources, and their colors.
     "crates/page/src/http/assets/moment.js",
-    "crates/page/src/http/assets/workload.js",
     "crates/page/src/http/assets/page.css",
     // What people read.
+    "docs/metrics.md",
     "docs/concepts.md",
     "docs/glossary.md",
 ];

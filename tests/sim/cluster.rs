@@ -33,7 +33,10 @@ use foretide_base::{
 };
 use foretide_domain::{cron::Zone, hpa::Settings};
 use foretide_kube::KubeAccess;
-use foretide_servers::config::{AdapterConfig, MetricApiArg};
+use foretide_servers::{
+    config::{AdapterConfig, MetricServerConfig, ServiceConfig},
+    metrics_api::MetricApi,
+};
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -1022,16 +1025,20 @@ fn config(elects: bool, has_members: bool) -> Config {
 
 fn adapter_config() -> AdapterConfig {
     AdapterConfig {
-        access: access("adapter"),
-        namespaces: Vec::new(),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        probe_listen: "127.0.0.1:0".parse().unwrap(),
-        apis: vec![MetricApiArg::External, MetricApiArg::Custom],
-        service_name: "foretide-adapter".to_owned(),
-        service_namespace: Some("foretide-system".to_owned()),
-        certificate: None,
-        certificate_secret: "foretide-adapter-certificates".to_owned(),
-        lifetimes: CertificateLifetimes::PUBLISHED,
+        server: MetricServerConfig {
+            access: access("adapter"),
+            namespaces: Vec::new(),
+            listen: "127.0.0.1:0".parse().unwrap(),
+            probe_listen: "127.0.0.1:0".parse().unwrap(),
+        },
+        apis: vec![MetricApi::External, MetricApi::Custom],
+        service: ServiceConfig {
+            name: "foretide-adapter".to_owned(),
+            namespace: Some("foretide-system".to_owned()),
+            certificate: None,
+            secret: "foretide-adapter-certificates".to_owned(),
+            lifetimes: CertificateLifetimes::PUBLISHED,
+        },
         upstream: None,
     }
 }

@@ -4,13 +4,13 @@
 //! too old is no answer: the reader gets an error, and a `HorizontalPodAutoscaler` that cannot read a metric does not scale
 //! down.
 
-use foretide_crds::{
-    DecisionStatus, EffectiveHorizontalPodAutoscaler, ProposalSource, ProposalStatus,
-};
+use foretide_crds::{DecisionStatus, EffectiveHorizontalPodAutoscaler, ProposalStatus};
 use foretide_domain::{
     Replicas,
     autoscale::published::{Amounts, CronInputs},
+    proposal::Source,
     quantity::Quantity,
+    words,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -40,15 +40,17 @@ pub const KEDA_AUTOSCALER: &str = "autoscaler";
 /// The address at which `deploy/` serves the KEDA external scaler.
 pub const KEDA_ADDRESS: &str = "foretide-keda-scaler.foretide-system.svc:9000";
 
-/// The value that a KEDA trigger reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KedaSource {
-    /// The floor: forecasts and cron windows together.
-    Floor,
-    /// The forecast of one metric.
-    Forecast,
-    /// The cron windows.
-    Cron,
+words! {
+    /// The value that a KEDA trigger reads, by the word of its metadata.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum KedaSource {
+        /// The floor: forecasts and cron windows together.
+        Floor = "floor",
+        /// The forecast of one metric.
+        Forecast = "forecast",
+        /// The cron windows.
+        Cron = "cron",
+    }
 }
 
 /// The metrics that an autoscaler publishes at one time.
@@ -112,23 +114,6 @@ pub enum Unpublished {
     },
 }
 
-// === impl KedaSource ===
-
-impl KedaSource {
-    /// Every source.
-    pub const ALL: [Self; 3] = [Self::Floor, Self::Forecast, Self::Cron];
-
-    /// The word of a trigger's metadata.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Floor => "floor",
-            Self::Forecast => "forecast",
-            Self::Cron => "cron",
-        }
-    }
-}
-
 // === impl Published ===
 
 impl<'a> Published<'a> {
@@ -143,7 +128,7 @@ impl<'a> Published<'a> {
     /// # Errors
     /// [`Unpublished`] while there is none.
     pub fn forecast(&self, identifier: &str) -> Result<PublishedForecast, Unpublished> {
-        let proposal = proposals(self.decision()?, ProposalSource::Forecast)
+        let proposal = proposals(self.decision()?, Source::Forecast)
             // HPAs select a forecast by a label, whose value cannot be every identifier.
             .find(|it| it.name == identifier || label_value(&it.name) == identifier)
             .ok_or_else(|| self.no_forecast(identifier, "it is not forecast"))?;
@@ -229,7 +214,7 @@ impl<'a> Published<'a> {
         let decision = self.decision()?;
         let minimum = self.object.spec.min_replicas.unwrap_or(1);
         let asked = decision.proposals.iter().flatten().any(|proposal| {
-            proposal.source != ProposalSource::Observed
+            proposal.source != Source::Observed
                 && proposal.replicas.is_some_and(|replicas| replicas > 0)
         });
         match decision.floor {
@@ -244,7 +229,7 @@ impl<'a> Published<'a> {
     pub fn identifiers(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.stored()
             .into_iter()
-            .flat_map(|decision| proposals(decision, ProposalSource::Forecast))
+            .flat_map(|decision| proposals(decision, Source::Forecast))
             .map(|proposal| proposal.name.as_str())
     }
 
@@ -343,7 +328,7 @@ pub fn is_of_keda_trigger(name: &str, ours: &str) -> bool {
 
 /// The largest count of the open cron windows.
 fn open_count(decision: &DecisionStatus) -> Option<i32> {
-    proposals(decision, ProposalSource::Cron)
+    proposals(decision, Source::Cron)
         .filter_map(|cron| cron.replicas)
         .max()
 }
@@ -364,10 +349,7 @@ fn number(text: Option<&str>) -> Option<f64> {
     text?.parse().ok()
 }
 
-fn proposals(
-    decision: &DecisionStatus,
-    source: ProposalSource,
-) -> impl Iterator<Item = &ProposalStatus> {
+fn proposals(decision: &DecisionStatus, source: Source) -> impl Iterator<Item = &ProposalStatus> {
     decision
         .proposals
         .iter()

@@ -1,17 +1,14 @@
 //! Decisions, forecasts, conditions and the ledger of a fleet as the fields of a status, for the controller, the
 //! forecaster and the command line.
 
-use foretide_crds::{
-    ClusterStatus, DecisionStatus, ForecastStatus, ProposalSource, ProposalStatus, SourceReplicas,
-    WindowStatus,
-};
+use foretide_crds::{ClusterStatus, DecisionStatus, ForecastStatus, ProposalStatus, WindowStatus};
 use foretide_domain::{
     Replicas,
     autoscale::Decision,
     condition,
     forecast::without_noise,
     observation::Status,
-    proposal::{ForecastDetails, Proposal, Source},
+    proposal::{ForecastDetails, Proposal},
     words::excerpt,
 };
 use foretide_federate::{Entry, Ledger, Member, MemberDecision};
@@ -32,8 +29,14 @@ pub fn decision_status(decision: &Decision) -> DecisionStatus {
         leader_epoch: None,
         current_replicas: Some(decision.current.as_i32()),
         proposals: Some(decision.proposals.iter().map(proposal_status).collect()),
-        sources: Some(sources(decision)),
-        winner: decision.winner.as_ref().map(|winner| source(winner.source)),
+        sources: Some(
+            decision
+                .proposed()
+                .into_iter()
+                .map(|(source, count)| (source, count.as_i32()))
+                .collect(),
+        ),
+        winner: decision.winner.as_ref().map(|winner| winner.source),
         maximum: decision.maximum.map(Replicas::as_i32),
         stabilized: Some(decision.stabilized.as_i32()),
         limited: Some(decision.limited.as_i32()),
@@ -44,18 +47,9 @@ pub fn decision_status(decision: &Decision) -> DecisionStatus {
     }
 }
 
-/// The largest proposal of each source.
-fn sources(decision: &Decision) -> SourceReplicas {
-    SourceReplicas {
-        observed: decision.largest(Source::Observed).map(Replicas::as_i32),
-        forecast: decision.largest(Source::Forecast).map(Replicas::as_i32),
-        cron: decision.largest(Source::Cron).map(Replicas::as_i32),
-    }
-}
-
 fn proposal_status(proposal: &Proposal) -> ProposalStatus {
     ProposalStatus {
-        source: source(proposal.source),
+        source: proposal.source,
         name: proposal.name.clone(),
         replicas: proposal.replicas.map(Replicas::as_i32),
         value: proposal.value.map(|value| value.to_string()),
@@ -63,24 +57,6 @@ fn proposal_status(proposal: &Proposal) -> ProposalStatus {
         reason: Some(proposal.reason.as_str().to_owned()),
         forecast: proposal.details.as_ref().map(forecast_status),
         query: proposal.query.as_deref().map(str::to_owned),
-    }
-}
-
-const fn source(source: Source) -> ProposalSource {
-    match source {
-        Source::Observed => ProposalSource::Observed,
-        Source::Forecast => ProposalSource::Forecast,
-        Source::Cron => ProposalSource::Cron,
-    }
-}
-
-/// The source of a decision that a status names.
-#[must_use]
-pub const fn stored_source(source: ProposalSource) -> Source {
-    match source {
-        ProposalSource::Observed => Source::Observed,
-        ProposalSource::Forecast => Source::Forecast,
-        ProposalSource::Cron => Source::Cron,
     }
 }
 

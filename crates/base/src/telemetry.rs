@@ -12,11 +12,15 @@ mod progress;
 mod servers;
 mod watches;
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
+use foretide_domain::{proposal::Source, words};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
@@ -80,39 +84,37 @@ struct NamespaceLabels {
 }
 
 /// The replica counts that are published for every object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Replicas of the target.
     pub current: u32,
     /// Replicas that the target should have.
     pub desired: u32,
-    /// The observed proposal, if there is one.
-    pub observed: Option<u32>,
-    /// The forecast proposal, if there is one.
-    pub forecast: Option<u32>,
-    /// The cron proposal, if there is one.
-    pub cron: Option<u32>,
+    /// The largest proposal of each source that has one.
+    pub proposed: BTreeMap<Source, u32>,
     /// The lower bound, of an autoscaler that acts.
     pub min: Option<u32>,
     /// The upper bound, of an autoscaler that acts.
     pub max: Option<u32>,
 }
 
-/// Target of a write to the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
-    /// The scale subresource of a target.
-    Scale,
-    /// A child `HorizontalPodAutoscaler`.
-    Hpa,
-    /// A workload that a hub places.
-    Workload,
-    /// A `TimeSeriesPrediction`.
-    Prediction,
-    /// The status of an autoscaler.
-    Status,
-    /// An event.
-    Event,
+words! {
+    /// Target of a write to the API server.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Write {
+        /// The scale subresource of a target.
+        Scale = "scale",
+        /// A child `HorizontalPodAutoscaler`.
+        Hpa = "hpa",
+        /// A workload that a hub places.
+        Workload = "workload",
+        /// A `TimeSeriesPrediction`.
+        Prediction = "prediction",
+        /// The status of an autoscaler.
+        Status = "status",
+        /// An event.
+        Event = "event",
+    }
 }
 
 /// The metric registry of one controller.
@@ -136,30 +138,6 @@ pub struct Telemetry {
     forecasts: Forecasts,
     progress: Progress,
     servers: Servers,
-}
-
-// === impl Write ===
-
-impl Write {
-    const ALL: [Self; 6] = [
-        Self::Scale,
-        Self::Hpa,
-        Self::Workload,
-        Self::Prediction,
-        Self::Status,
-        Self::Event,
-    ];
-
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Scale => "scale",
-            Self::Hpa => "hpa",
-            Self::Workload => "workload",
-            Self::Prediction => "prediction",
-            Self::Status => "status",
-            Self::Event => "event",
-        }
-    }
 }
 
 // === impl Telemetry ===
@@ -202,7 +180,10 @@ impl Telemetry {
         );
         registry.register(
             "replicas",
-            "Replicas of an autoscaler by stage: current, observed, forecast, cron, desired, min, max",
+            format!(
+                "Replicas of an autoscaler by stage: current, {}, desired, min, max",
+                Source::words().join(", ")
+            ),
             self.replicas.clone(),
         );
         registry.register(
@@ -256,7 +237,7 @@ impl Telemetry {
         for write in Write::ALL {
             // A counter that first appears with its first error shows no increase.
             for result in ["ok", "error"] {
-                let kind = write.label();
+                let kind = write.as_str();
                 drop(self.writes.get_or_create(&WriteLabels { kind, result }));
             }
         }
@@ -289,7 +270,7 @@ impl Telemetry {
     }
 
     /// Publishes the counts of one decision.
-    pub fn decided(&self, object: &ObjectLabels, counts: Counts) {
+    pub fn decided(&self, object: &ObjectLabels, counts: &Counts) {
         if self.hides_objects() {
             return;
         }
@@ -317,21 +298,21 @@ impl Telemetry {
 
     /// Removes the counts of an object for which nothing can be decided now.
     pub fn undecided(&self, object: &ObjectLabels) {
-        for (stage, _) in Counts::NONE.stages() {
+        for (stage, _) in Counts::default().stages() {
             self.replicas.remove(&StageLabels::of(object, stage));
         }
     }
 
     /// Counts one write.
     pub fn wrote(&self, write: Write, ok: bool) {
-        let (kind, result) = (write.label(), if ok { "ok" } else { "error" });
+        let (kind, result) = (write.as_str(), if ok { "ok" } else { "error" });
         let labels = WriteLabels { kind, result };
         self.writes.get_or_create(&labels).inc();
     }
 
     /// Counts events that are not written, because there were too many of one object.
     pub fn dropped_events(&self, count: usize) {
-        let (kind, result) = (Write::Event.label(), "dropped");
+        let (kind, result) = (Write::Event.as_str(), "dropped");
         let labels = WriteLabels { kind, result };
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         self.writes.get_or_create(&labels).inc_by(count);
@@ -362,26 +343,18 @@ impl Telemetry {
 }
 
 impl Counts {
-    const NONE: Self = Self {
-        current: 0,
-        desired: 0,
-        observed: None,
-        forecast: None,
-        cron: None,
-        min: None,
-        max: None,
-    };
-
-    const fn stages(self) -> [(&'static str, Option<u32>); 7] {
+    fn stages(&self) -> impl Iterator<Item = (&'static str, Option<u32>)> {
+        let proposed = Source::ALL
+            .iter()
+            .map(|source| (source.as_str(), self.proposed.get(source).copied()));
         [
             ("current", Some(self.current)),
-            ("observed", self.observed),
-            ("forecast", self.forecast),
-            ("cron", self.cron),
             ("desired", Some(self.desired)),
             ("min", self.min),
             ("max", self.max),
         ]
+        .into_iter()
+        .chain(proposed)
     }
 }
 
@@ -420,9 +393,7 @@ mod tests {
         let counts = Counts {
             current: 2,
             desired: 7,
-            observed: Some(3),
-            forecast: Some(7),
-            cron: None,
+            proposed: BTreeMap::from([(Source::Observed, 3), (Source::Forecast, 7)]),
             min: Some(1),
             max: Some(9),
         };
@@ -433,7 +404,7 @@ mod tests {
             minute_readings: Some(0.97),
             model_age_seconds: Some(60.0),
         };
-        telemetry.decided(&object(), counts);
+        telemetry.decided(&object(), &counts);
         let text = telemetry.encode();
         for stage in [
             r#"stage="desired"} 7"#,
@@ -491,13 +462,13 @@ mod tests {
         let counts = Counts {
             current: 2,
             desired: 7,
-            ..Counts::NONE
+            ..Counts::default()
         };
         let quality = ForecastQuality {
             skill: Some(0.35),
             ..ForecastQuality::default()
         };
-        telemetry.decided(&object(), counts);
+        telemetry.decided(&object(), &counts);
         telemetry.set_forecast_quality(&object(), "resource.cpu", &quality);
         let members = [("m1", [Some(1); 6])].into_iter();
         telemetry.set_shares(&object(), &mut std::collections::BTreeSet::new(), members);
@@ -552,17 +523,15 @@ mod tests {
         let with = Counts {
             current: 2,
             desired: 7,
-            forecast: Some(7),
-            ..Counts::NONE
+            proposed: BTreeMap::from([(Source::Forecast, 7)]),
+            ..Counts::default()
         };
-        telemetry.decided(&object(), with);
-        telemetry.decided(
-            &object(),
-            Counts {
-                forecast: None,
-                ..with
-            },
-        );
+        telemetry.decided(&object(), &with);
+        let without = Counts {
+            proposed: BTreeMap::new(),
+            ..with
+        };
+        telemetry.decided(&object(), &without);
         assert!(!telemetry.encode().contains("stage=\"forecast\""));
     }
 }

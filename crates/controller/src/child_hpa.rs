@@ -8,7 +8,6 @@ use foretide_crds::EffectiveHorizontalPodAutoscalerSpec;
 use foretide_domain::{
     ReplicaBounds, Replicas, ScaleTarget,
     autoscale::{Child, published::PublishedMetric},
-    proposal::Source,
     workload::Workload,
 };
 use jiff::SignedDuration;
@@ -140,9 +139,9 @@ fn default_metric() -> Value {
 
 /// A forecast or the cron windows as a metric that the child reads from `foretide-servers adapter`.
 fn external_metric(target: &ScaleTarget, metric: &PublishedMetric) -> Value {
-    let (name, identifier) = match metric.source {
-        Source::Cron => (CRON_METRIC, CRON_IDENTIFIER.to_owned()),
-        Source::Forecast | Source::Observed => (PREDICTION_METRIC, label_value(&metric.name)),
+    let (name, identifier) = match &metric.forecast {
+        Some(forecast) => (PREDICTION_METRIC, label_value(forecast)),
+        None => (CRON_METRIC, CRON_IDENTIFIER.to_owned()),
     };
     json!({
         "type": "External",
@@ -622,10 +621,9 @@ pub(crate) mod tests {
         }})
     }
 
-    fn published(source: Source, name: &str, per_pod: f64) -> PublishedMetric {
+    fn published(forecast: Option<&str>, per_pod: f64) -> PublishedMetric {
         PublishedMetric {
-            source,
-            name: name.to_owned(),
+            forecast: forecast.map(str::to_owned),
             amounts: Amounts::of(0.9, per_pod).unwrap(),
         }
     }
@@ -637,8 +635,8 @@ pub(crate) mod tests {
         }});
         let crons =
             json!([{"name": "day", "start": "@daily", "end": "0 9 * * *", "targetReplicas": 5}]);
-        let forecast = |name: &str| published(Source::Forecast, name, 0.1);
-        let cron = || published(Source::Cron, "", 1.0);
+        let forecast = |name: &str| published(Some(name), 0.1);
+        let cron = || published(None, 1.0);
         let predicted =
             |identifier: &str| external("crane_autoscaling_prediction", identifier, "100m");
         let windows = || external("crane_autoscaling_cron", "cron", "1");
@@ -680,7 +678,7 @@ pub(crate) mod tests {
             json!([{"name": "d", "start": "@daily", "end": "0 9 * * *", "targetReplicas": 5}]);
         let ehpa = in_mode_metric(&json!({"scaleTargetRef": target, "crons": crons}));
         let workload = validation::workload(&ehpa, &Zone::utc()).unwrap();
-        let published = [published(Source::Cron, "", 1.0)];
+        let published = [published(None, 1.0)];
         let child = ChildSpec::of(&ehpa.spec).with_published(&workload, &published);
         let manifest = manifest(&Owner::effective(&ehpa), &child, bounds(1));
         let labels = "/spec/metrics/0/external/metric/selector/matchLabels/targetName";

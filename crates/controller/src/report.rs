@@ -18,7 +18,7 @@ mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foretide_domain::{Replicas, autoscale::Decision, proposal::Source};
+use foretide_domain::autoscale::Decision;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -168,7 +168,7 @@ impl Reporter<'_> {
         let shown = self.for_page(applied, input.start_up, extras.is_partial);
         let parts = Parts::of(&mut input, applied, extras, self.now);
         let state = input.state;
-        self.telemetry.decided(&state.labels, counts(decided));
+        self.telemetry.decided(&state.labels, &counts(decided));
         self.publish_forecasts(state, &decided.decision);
         self.write(state, &decided.part.autoscaler, parts, Some(shown))
     }
@@ -278,14 +278,14 @@ pub fn change(applied: &Applied) -> Option<String> {
 fn counts(decided: &Decided) -> Counts {
     let decision = &decided.decision;
     let bounds = decided.acts().then_some(decision.bounds);
-    let [observed, forecast, cron] = [Source::Observed, Source::Forecast, Source::Cron]
-        .map(|source| decision.largest(source).map(Replicas::get));
     Counts {
         current: decision.current.get(),
         desired: decision.desired.get(),
-        observed,
-        forecast,
-        cron,
+        proposed: decision
+            .proposed()
+            .into_iter()
+            .map(|(source, count)| (source, count.get()))
+            .collect(),
         min: bounds.map(|bounds| bounds.min.get()),
         max: bounds.map(|bounds| bounds.max.get()),
     }

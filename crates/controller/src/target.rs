@@ -6,22 +6,21 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_crds::{
-    DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, ProposalSource,
-    ProposalStatus, RecommendationStatus, ScaleEventStatus,
+    DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, ProposalStatus,
+    RecommendationStatus, ScaleEventStatus,
 };
 use foretide_domain::{
     Replicas,
     autoscale::history::{History, RawFloor},
     division::Division,
     hpa::{Behavior, Log, Recommendation, ScaleEvent, Settings},
-    proposal::{Reason, Unit},
+    proposal::{Reason, Source, Unit},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{child_hpa::as_child, foreign_writes::ForeignWrites};
 use foretide_api::ports::HpaView;
-use foretide_api::status::stored_source;
 
 /// Time for which a count may come from a copy that is older than what an earlier process has stored: longer than any
 /// copy that is acted on is old.
@@ -60,7 +59,7 @@ pub enum StoredHistory {
     Kept {
         history: HistoryStatus,
         /// The source of the last winner.
-        winner: Option<ProposalSource>,
+        winner: Option<Source>,
         /// The last proposal of each forecast.
         forecast_held: BTreeMap<String, Replicas>,
         /// For each metric that is forecast, whether its total divides among pods.
@@ -169,7 +168,7 @@ impl TargetState {
                         division,
                     } => {
                         self.history = History {
-                            winner: winner.map(stored_source),
+                            winner,
                             forecast_held,
                             division,
                             ..restored(&history, lost, now)
@@ -209,7 +208,7 @@ fn forecast_held(decision: &DecisionStatus) -> BTreeMap<String, Replicas> {
 /// The proposals of a status that are from forecasts.
 fn forecasts(decision: &DecisionStatus) -> impl Iterator<Item = &ProposalStatus> {
     let proposals = decision.proposals.iter().flatten();
-    proposals.filter(|proposal| proposal.source == ProposalSource::Forecast)
+    proposals.filter(|proposal| proposal.source == Source::Forecast)
 }
 
 /// For each metric, whether its total divides among pods, as the reasons of its forecasts show it.

@@ -6,12 +6,16 @@
 
 mod experiment;
 
+use std::{borrow::Cow, collections::BTreeMap};
+
 pub use self::experiment::{Changes, Experiment, ExperimentId, MetricHistory, NamedText};
 use foretide_crds::{
     ClusterStatus, DecisionStatus, Mode, ReplicaChangeStatus, ScaleStrategy, WindowStatus,
+    source_properties,
 };
+use foretide_domain::proposal::Source;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{Error as _, IntoDeserializer as _, value},
@@ -93,7 +97,7 @@ pub struct FleetView {
     /// Time of the answer.
     pub now: String,
     /// Number of autoscalers that the reader may see, by word; before `word` and after `search`.
-    pub counts: std::collections::BTreeMap<Word, usize>,
+    pub counts: BTreeMap<Word, usize>,
     /// Sum of the current replicas of the counted autoscalers.
     pub current: i64,
     /// Sum of the desired replicas of the counted autoscalers.
@@ -129,7 +133,7 @@ pub struct FleetRow {
     pub min: i32,
     /// `maxReplicas`.
     pub max: i32,
-    /// The source of the highest proposal: `observed`, `forecast` or `cron`.
+    /// The source of the highest proposal, as in `decision.winner`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub winner: Option<String>,
     /// The next change of a cron window.
@@ -199,7 +203,7 @@ pub struct AutoscalerView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProposalAmount {
-    /// `observed`, `forecast` or `cron`.
+    /// The source, as in `decision.proposals`.
     pub source: String,
     /// The metric or cron.
     pub name: String,
@@ -275,12 +279,10 @@ pub struct HistoryView {
     pub current: Vec<Option<u32>>,
     /// Replicas that served.
     pub ready: Vec<Option<u32>>,
-    /// Highest proposal of metrics.
-    pub observed: Vec<Option<u32>>,
-    /// Highest proposal of forecasts.
-    pub forecast: Vec<Option<u32>>,
-    /// Highest proposal of cron windows.
-    pub cron: Vec<Option<u32>>,
+    /// Highest proposal of each source, by its word.
+    #[serde(flatten)]
+    #[schemars(with = "ProposedColumns")]
+    pub proposed: BTreeMap<Source, Vec<Option<u32>>>,
     /// `decision.maximum`: the highest proposal.
     pub highest: Vec<Option<u32>>,
     /// `decision.stabilized`.
@@ -307,6 +309,9 @@ pub struct HistoryView {
     /// True if there are more windows.
     pub windows_truncated: bool,
 }
+
+/// Schema of a column for each source.
+struct ProposedColumns;
 
 /// The demand of one metric.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -633,4 +638,23 @@ pub struct StreamQuery {
     pub namespace: Option<String>,
     /// Name of the autoscaler.
     pub name: Option<String>,
+}
+
+// === impl ProposedColumns ===
+
+impl JsonSchema for ProposedColumns {
+    fn schema_name() -> Cow<'static, str> {
+        "ProposedColumns".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let column = generator.subschema_for::<Vec<Option<u32>>>();
+        let columns = source_properties(|source| {
+            let mut column = column.clone();
+            let description = format!("Highest proposal of {}.", source.phrases().legend);
+            column.insert("description".to_owned(), description.into());
+            column.into()
+        });
+        json_schema!({"type": "object", "properties": columns, "required": Source::words()})
+    }
 }

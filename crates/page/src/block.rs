@@ -3,8 +3,9 @@
 //! A column that does not change costs six bytes per block. The counts are what the last sync of a minute saw; the demand is
 //! the mean of the syncs of that minute.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
+use foretide_domain::{Replicas, proposal::Source};
 use foretide_models::Prediction;
 
 /// Minutes per block.
@@ -27,12 +28,9 @@ pub enum Column {
     Expected,
     /// Upper end of the expected replicas.
     ExpectedUpper,
-    /// First of the counts, which are as in `api::HistoryView`.
+    /// First of the counts, which are as in `api::HistoryView`; those of [`source_column`] follow.
     Current,
     Ready,
-    Observed,
-    Forecast,
-    Cron,
     Highest,
     Stabilized,
     Limited,
@@ -44,14 +42,18 @@ pub enum Column {
     Acted,
 }
 
-/// Number of columns of every autoscaler.
-pub const COLUMNS: usize = 15;
+/// Number of columns of every autoscaler: those above, and one for each source.
+pub const COLUMNS: usize = FIXED + Source::ALL.len();
+/// Number of variants of [`Column`].
+const FIXED: usize = Column::Acted as usize + 1;
 
 /// Results of one sync, for the row of its minute.
 #[derive(Debug, Default)]
 pub struct Row<'a> {
     /// The known counts.
     pub counts: &'a [(Column, u32)],
+    /// The largest proposal of each source that has one.
+    pub proposed: BTreeMap<Source, Replicas>,
     /// The metrics.
     pub metrics: &'a [MetricRow<'a>],
     /// The forecast for a later minute.
@@ -111,6 +113,11 @@ impl Column {
     pub const fn index(self) -> usize {
         self as usize
     }
+}
+
+/// Index of the column of a source's largest proposal.
+pub const fn source_column(source: Source) -> usize {
+    FIXED + source as usize
 }
 
 // === impl Expected ===
@@ -173,6 +180,9 @@ impl OpenBlock {
         }
         for (column, count) in row.counts {
             self.put(column.index(), (*count).min(ABSENT - 1));
+        }
+        for (source, count) in &row.proposed {
+            self.put(source_column(*source), count.get());
         }
         for (index, metric) in row.metrics.iter().take(self.metrics.len()).enumerate() {
             let column = COLUMNS + PER_METRIC * index;

@@ -5,7 +5,7 @@ use std::iter;
 use foretide_chart::{
     Band, Bar, Bars, Calendar, Chart, Layer, Mark, Panel, Point, Role, Shortage, Unit, Window,
 };
-use foretide_domain::{cron::Zone, sim::TOLERATED, words::grouped};
+use foretide_domain::{cron::Zone, proposal::Source, sim::TOLERATED, words::grouped};
 use jiff::Timestamp;
 
 use super::{
@@ -184,37 +184,41 @@ fn replicas(view: &HistoryView) -> Panel {
         let steps = points(&view.times, values.iter().copied());
         Layer::new(id, name, role, Mark::Steps(steps))
     };
+    let proposed = Source::ALL.iter().map(|source| {
+        let name = format!("asked by {}", source.phrases().legend);
+        let values = view.proposed.get(source).map_or(&[][..], Vec::as_slice);
+        layer(source.as_str(), &name, role(*source), values)
+    });
+    let back = [
+        Layer::new("ready", "ready", Role::Desired, Mark::Area(ready)),
+        bound("min", "minReplicas", &view.times, &view.min),
+        bound("max", "maxReplicas", &view.times, &view.max),
+    ];
+    let front = [
+        layer("floor", "floor", Role::Floor, &view.floor),
+        layer("highest", "highest proposal", Role::Desired, &view.highest),
+        layer("stabilized", "stabilized", Role::Desired, &view.stabilized),
+        layer("limited", "limited", Role::Desired, &view.limited),
+        layer("current", "current", Role::Desired, &view.current),
+        layer("desired", "desired", Role::Desired, &view.desired),
+    ];
     Panel {
         id: "replicas".to_owned(),
         name: "Replicas".to_owned(),
         note: allowed(view),
         unit: Unit::Replicas,
         // Each layer is drawn over the previous ones, so the area is first and the result of the decision last.
-        layers: vec![
-            Layer::new("ready", "ready", Role::Desired, Mark::Area(ready)),
-            bound("min", "minReplicas", &view.times, &view.min),
-            bound("max", "maxReplicas", &view.times, &view.max),
-            layer(
-                "observed",
-                "asked by metrics",
-                Role::Observed,
-                &view.observed,
-            ),
-            layer(
-                "forecast",
-                "asked by the forecast",
-                Role::Forecast,
-                &view.forecast,
-            ),
-            layer("cron", "asked by cron windows", Role::Cron, &view.cron),
-            layer("floor", "floor", Role::Floor, &view.floor),
-            layer("highest", "highest proposal", Role::Desired, &view.highest),
-            layer("stabilized", "stabilized", Role::Desired, &view.stabilized),
-            layer("limited", "limited", Role::Desired, &view.limited),
-            layer("current", "current", Role::Desired, &view.current),
-            layer("desired", "desired", Role::Desired, &view.desired),
-        ],
+        layers: back.into_iter().chain(proposed).chain(front).collect(),
         ..Panel::default()
+    }
+}
+
+/// The color of a source.
+const fn role(source: Source) -> Role {
+    match source {
+        Source::Observed => Role::Observed,
+        Source::Forecast => Role::Forecast,
+        Source::Cron => Role::Cron,
     }
 }
 

@@ -78,7 +78,7 @@ pub fn row(latest: &Latest, sparkline: Option<Sparkline>) -> FleetRow {
         desired: desired(latest),
         min: spec.min_replicas.unwrap_or(1),
         max: spec.max_replicas,
-        winner: winner.map(|winner| foretide_api::status::stored_source(winner).to_string()),
+        winner: winner.map(|winner| winner.to_string()),
         next_window: next_window(latest).map(|(_, window)| window),
         sparkline,
         decided: decision

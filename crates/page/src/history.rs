@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, iter};
 
-use foretide_domain::proposal::Unit;
+use foretide_domain::proposal::{Source, Unit};
 use jiff::Timestamp;
 
 use super::{
@@ -129,6 +129,9 @@ fn view(recorded: &Recorded, span: Span, most: usize) -> HistoryView {
         unit: unit(&metric.name).to_owned(),
         values: metric.demand(),
     });
+    let proposed = Source::ALL
+        .iter()
+        .map(|source| (*source, rows.proposed(*source)));
     let (windows, windows_truncated) = windows::of(&recorded.latest, span);
     HistoryView {
         step_seconds,
@@ -137,9 +140,7 @@ fn view(recorded: &Recorded, span: Span, most: usize) -> HistoryView {
         expected_upper: rows.amounts(Column::ExpectedUpper),
         current: rows.counts(Column::Current),
         ready: rows.counts(Column::Ready),
-        observed: rows.counts(Column::Observed),
-        forecast: rows.counts(Column::Forecast),
-        cron: rows.counts(Column::Cron),
+        proposed: proposed.collect(),
         highest: rows.counts(Column::Highest),
         stabilized: rows.counts(Column::Stabilized),
         limited: rows.counts(Column::Limited),

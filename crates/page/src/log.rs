@@ -255,6 +255,7 @@ impl Object {
             .flat_map(|at| decided.metrics.iter().filter_map(move |it| it.expected(at)));
         let row = Row {
             counts: &decided.counts(acted),
+            proposed: decided.decision.proposed(),
             metrics: &decided.rows(),
             // The highest forecast among several metrics counts, as in the decision.
             expected: made.max_by(|one, other| one.end().total_cmp(&other.end())),

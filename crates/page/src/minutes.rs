@@ -381,7 +381,7 @@ mod tests {
                     let metrics = [MetricRow { name: "cpu", demand: Some(demand), per_replica: Some(0.5) }];
                     let counts = [(Column::Current, count)];
                     let expected = Some(Expected { at: *now + 600, value: 1.0, upper: None });
-                    minutes.record(*now, &Row { counts: &counts, metrics: &metrics, expected });
+                    minutes.record(*now, &Row { counts: &counts, metrics: &metrics, expected, ..Row::default() });
                     minutes.say(said(*now, text));
                     let minute = now.div_euclid(MINUTE) * MINUTE;
                     model.split_off(&minute);
@@ -432,6 +432,7 @@ mod tests {
                     counts: &counts,
                     metrics: &metrics,
                     expected: Some(made),
+                    ..Row::default()
                 },
             );
         }
@@ -509,7 +510,7 @@ mod tests {
             let row = Row {
                 counts: &counts,
                 metrics: &metrics,
-                expected: None,
+                ..Row::default()
             };
             minutes.record(minute * 60, &row);
         }
@@ -543,7 +544,7 @@ mod tests {
                 &Row {
                     counts: &[(Column::Ready, count)],
                     metrics: &metrics,
-                    expected: None,
+                    ..Row::default()
                 },
             );
         }

@@ -3,13 +3,8 @@
 use std::sync::Arc;
 
 use foretide_domain::{
-    Replicas,
-    autoscale::Decision,
-    cron::Window,
-    lead_time::LeadTime,
-    proposal::{Source, Unit},
-    sim::PodTemplate,
-    workload::Workload,
+    Replicas, autoscale::Decision, cron::Window, lead_time::LeadTime, proposal::Unit,
+    sim::PodTemplate, workload::Workload,
 };
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
@@ -115,9 +110,6 @@ impl Decided<'_> {
         let counts = [
             (Column::Current, Some(self.current)),
             (Column::Ready, Some(self.ready)),
-            (Column::Observed, decision.largest(Source::Observed)),
-            (Column::Forecast, decision.largest(Source::Forecast)),
-            (Column::Cron, decision.largest(Source::Cron)),
             (Column::Highest, decision.maximum),
             (Column::Stabilized, Some(decision.stabilized)),
             (Column::Limited, Some(decision.limited)),

@@ -1,7 +1,7 @@
 //! Advice on reasons of conditions, and a line to copy: the one table that the page and `foretide explain` read.
 
-use foretide_crds::{CronSpec, ProposalSource};
-use foretide_domain::{Replicas, words::ANOTHER_WRITER};
+use foretide_crds::CronSpec;
+use foretide_domain::{Replicas, proposal::Source, words::ANOTHER_WRITER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
@@ -318,7 +318,7 @@ fn cause<'a>(condition: &'a Condition, latest: &'a Latest) -> &'a str {
     }
     let proposals = decision.proposals.iter().flatten();
     proposals
-        .filter(|it| it.source == ProposalSource::Observed && it.replicas.is_none())
+        .filter(|it| it.source == Source::Observed && it.replicas.is_none())
         .filter_map(|proposal| proposal.reason.as_deref())
         .find(|reason| *reason != "MetricNotRead" && row(reason).is_some())
         .unwrap_or(own)

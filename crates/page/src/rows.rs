@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeSet, iter, sync::Arc};
 
+use foretide_domain::proposal::Source;
+
 use super::block::{
-    ABSENT, BLOCK, COLUMNS, Column, MINUTE, OpenBlock, PER_METRIC, SealedBlock, known, unpack,
+    ABSENT, BLOCK, COLUMNS, Column, MINUTE, OpenBlock, PER_METRIC, SealedBlock, known,
+    source_column, unpack,
 };
 
 /// Rows that are kept of each span of a thinned history.
@@ -204,19 +207,25 @@ impl Rows {
 
     /// The counts of a column.
     pub fn counts(&self, column: Column) -> Vec<Option<u32>> {
-        self.words(column)
-            .iter()
-            .map(|word| (*word != ABSENT).then_some(*word))
-            .collect()
+        counts(self.words(column.index()))
+    }
+
+    /// The largest proposals of a source.
+    pub fn proposed(&self, source: Source) -> Vec<Option<u32>> {
+        counts(self.words(source_column(source)))
     }
 
     /// The amounts of a column.
     pub fn amounts(&self, column: Column) -> Vec<Option<f32>> {
-        self.words(column).iter().copied().map(known).collect()
+        self.words(column.index())
+            .iter()
+            .copied()
+            .map(known)
+            .collect()
     }
 
-    fn words(&self, column: Column) -> &[u32] {
-        self.fixed.get(column.index()).map_or(&[], Vec::as_slice)
+    fn words(&self, index: usize) -> &[u32] {
+        self.fixed.get(index).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the replicas that the demand of each minute needs: the largest number among the metrics.
@@ -228,6 +237,13 @@ impl Rows {
             })
             .collect()
     }
+}
+
+fn counts(words: &[u32]) -> Vec<Option<u32>> {
+    words
+        .iter()
+        .map(|word| (*word != ABSENT).then_some(*word))
+        .collect()
 }
 
 // === impl MetricColumns ===

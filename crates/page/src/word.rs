@@ -4,7 +4,7 @@ use foretide_crds::DecisionStatus;
 use foretide_domain::{
     Replicas,
     autoscale::{ConditionKind, Limit},
-    proposal::{Reason, Source},
+    proposal::{Reason, Source, of_source},
     sim::TOLERATED,
     workload::Strategy,
 };
@@ -145,9 +145,8 @@ fn untrusted(status: &Status) -> Option<&Condition> {
 
 /// Returns whether a metric cannot be read.
 fn is_unread(decided: &Decided<'_>) -> bool {
-    decided.decision.proposals.iter().any(|it| {
-        it.source == Source::Observed && it.replicas.is_none() && it.reason != Reason::NotComputed
-    })
+    of_source(&decided.decision.proposals, Source::Observed)
+        .any(|it| it.replicas.is_none() && it.reason != Reason::NotComputed)
 }
 
 fn failed<'a>(status: &'a Status, kind: &str) -> Option<&'a Condition> {

@@ -14,10 +14,7 @@ use super::{
     record::{Latest, Recorded},
     remedy,
 };
-use foretide_api::{
-    autoscaler::Autoscaler,
-    status::{is_healthy, stored_source},
-};
+use foretide_api::{autoscaler::Autoscaler, status::is_healthy};
 
 /// The fields of an object that the API server sets.
 const SET_BY_SERVER: [&str; 6] = [
@@ -92,7 +89,7 @@ fn amounts(latest: &Latest) -> Vec<ProposalAmount> {
 fn amount(proposal: &ProposalStatus, unit: Unit) -> ProposalAmount {
     let forecast = proposal.forecast.as_ref();
     ProposalAmount {
-        source: stored_source(proposal.source).to_string(),
+        source: proposal.source.to_string(),
         name: proposal.name.clone(),
         peak: text(unit, forecast.and_then(|it| it.peak.as_ref())),
         raise: text(unit, forecast.and_then(|it| it.raise.as_ref())),

@@ -18,11 +18,11 @@ use super::server::{
 use crate::metrics_api;
 use crate::{
     certificates::Certificates,
-    config::{AdapterConfig, MetricApiArg},
+    config::AdapterConfig,
     identity::AccessControl,
     metrics_api::{MetricApi, MetricSources},
 };
-use foretide_api::ports::{CertificateSource, ClientCertificates, SelfManaged};
+use foretide_api::ports::ClientCertificates;
 use foretide_base::{clock::Contact, http, machine::Machine};
 use foretide_kube::{
     cluster::{
@@ -81,7 +81,7 @@ pub async fn run(
         listener,
         probe_listener,
         connection,
-    } = open(config.listen, config.probe_listen, &config.access, &machine).await?;
+    } = open(&config.server, &machine).await?;
     let adapter = Adapter::new(&config, connection, machine)?;
     let mut server = MetricServer::with_probes(probe_listener, adapter.unready());
     let mut shutdown = std::pin::pin!(shutdown);
@@ -102,40 +102,37 @@ impl Adapter {
         connection: Connection,
         machine: Machine,
     ) -> Result<Self, AdapterError> {
-        let own = || connection.namespace().to_owned();
+        let own = connection.namespace();
         let service = ServiceName {
-            namespace: config.service_namespace.clone().unwrap_or_else(own),
-            name: config.service_name.clone(),
+            namespace: config.service.namespace(own).to_owned(),
+            name: config.service.name.clone(),
         };
         let host = config.upstream.as_ref().and_then(|it| it.url.host_str());
         if host.is_some_and(|host| is_name_of(&service, host)) {
             return Err(AdapterError::OwnUpstream(service));
         }
-        let apis: Vec<MetricApi> = config.apis.iter().map(|api| served(*api)).collect();
-        let source = match config.certificate.clone() {
-            Some(files) => CertificateSource::Files(files),
-            None => CertificateSource::SelfManaged(SelfManaged {
-                namespace: service.namespace.clone(),
-                secret: config.certificate_secret.clone(),
-                service: service.name.clone(),
-                lifetimes: config.lifetimes,
-            }),
-        };
         let certificates = Certificates::new(
             &connection,
-            source,
+            config.service.source(own),
             ClientCertificates::Any,
             machine.clock().clone(),
         );
-        let versions: Vec<String> = apis.iter().flat_map(|api| group_versions(*api)).collect();
+        let versions: Vec<String> = config
+            .apis
+            .iter()
+            .flat_map(|api| group_versions(*api))
+            .collect();
         let registered: Vec<&str> = versions.iter().map(String::as_str).collect();
         Ok(Self {
-            autoscalers: Arc::new(KubeAutoscalers::new(connection.clone(), &config.namespaces)),
+            autoscalers: Arc::new(KubeAutoscalers::new(
+                connection.clone(),
+                &config.server.namespaces,
+            )),
             authorities: Arc::new(KubeClientAuthorities::new(connection.clone())),
             registrations: Arc::new(ApiServices::new(&connection, service, &registered)),
             certificates: Arc::new(certificates),
             connection,
-            apis,
+            apis: config.apis.clone(),
             machine,
         })
     }
@@ -174,8 +171,11 @@ impl Adapter {
 
     /// The names of the served groups, for the log.
     fn groups(&self) -> String {
-        let groups: Vec<&str> = self.apis.iter().map(|api| api.group()).collect();
-        groups.join(",")
+        self.apis
+            .iter()
+            .map(|api| api.group())
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
     /// Answers requests, and keeps the sources of the answers up to date.
@@ -190,7 +190,7 @@ impl Adapter {
         server.serve(listener, |listener, stopped| {
             http::serve_tls(listener, configs, router, LIMITS, stopped)
         });
-        tracing::info!(listen = %config.listen, apis = self.groups(), "metric adapter started");
+        tracing::info!(listen = %config.server.listen, apis = self.groups(), "metric adapter started");
         let Self {
             autoscalers,
             authorities,
@@ -199,7 +199,7 @@ impl Adapter {
             ..
         } = self;
         // The bundle of the adapter's own authority is published in the registrations.
-        let is_published = config.certificate.is_none();
+        let is_published = config.service.certificate.is_none();
         server.spawn("watch of autoscalers", async move {
             autoscalers.run().await;
         });
@@ -231,16 +231,10 @@ fn is_name_of(service: &ServiceName, host: &str) -> bool {
         || domain.is_some_and(|domain| domain.is_empty() || domain.starts_with('.'))
 }
 
-const fn served(api: MetricApiArg) -> MetricApi {
-    match api {
-        MetricApiArg::External => MetricApi::External,
-        MetricApiArg::Custom => MetricApi::Custom,
-    }
-}
-
 fn group_versions(api: MetricApi) -> impl Iterator<Item = String> {
-    let versions = api.versions().iter();
-    versions.map(move |version| format!("{}/{version}", api.group()))
+    api.versions()
+        .iter()
+        .map(move |version| format!("{}/{version}", api.group()))
 }
 
 #[cfg(test)]

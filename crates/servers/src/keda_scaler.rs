@@ -38,8 +38,11 @@ pub async fn run(
         listener,
         probe_listener,
         connection,
-    } = open(config.listen, config.probe_listen, &config.access, &machine).await?;
-    let autoscalers = Arc::new(KubeAutoscalers::new(connection.clone(), &config.namespaces));
+    } = open(&config.server, &machine).await?;
+    let autoscalers = Arc::new(KubeAutoscalers::new(
+        connection.clone(),
+        &config.server.namespaces,
+    ));
     let certificates = certificates(&config, &connection, machine.clock());
     let unready = unready(
         &autoscalers,
@@ -74,7 +77,7 @@ fn certificates(
     clock: &Clock,
 ) -> Option<Arc<Certificates>> {
     let tls = config.tls.as_ref()?;
-    let source = tls.source(connection.namespace());
+    let source = tls.service.source(connection.namespace());
     let certificates = Certificates::new(connection, source, tls.clients.clone(), clock.clone());
     Some(Arc::new(certificates))
 }
@@ -98,7 +101,7 @@ fn unready(
     reason = "the branches are those of the log macros"
 )]
 fn started(config: &KedaScalerConfig) {
-    let listen = config.listen;
+    let listen = config.server.listen;
     match config.tls.as_ref().map(|tls| &tls.clients) {
         Some(ClientCertificates::SignedBy(_)) => tracing::info!(%listen, "KEDA scaler started"),
         Some(_) => {

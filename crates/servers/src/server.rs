@@ -10,6 +10,7 @@ use tokio::{
     time::timeout,
 };
 
+use crate::config::MetricServerConfig;
 use foretide_api::ports::Autoscalers as _;
 use foretide_base::{
     clock::Contact,
@@ -17,7 +18,6 @@ use foretide_base::{
     machine::Machine,
     service::{Parts, listen, wait_for},
 };
-use foretide_kube::KubeAccess;
 use foretide_kube::cluster::{
     ConnectError, Connection, KubeAutoscalers, MAX_STALENESS, WatchReport,
 };
@@ -72,18 +72,16 @@ pub(crate) type Stopped = futures::future::Map<oneshot::Receiver<()>, fn(Result<
 
 /// Opens the ports, and connects.
 pub(crate) async fn open(
-    listen: SocketAddr,
-    probe_listen: SocketAddr,
-    access: &KubeAccess,
+    config: &MetricServerConfig,
     machine: &Machine,
 ) -> Result<Opened, MetricServerError> {
     if let Some(memory) = machine.memory() {
         memory.log_undivided();
     }
     Ok(Opened {
-        probe_listener: bind(probe_listen, "--probe-listen", machine).await?,
-        listener: bind(listen, "--listen", machine).await?,
-        connection: access.connect(machine).await?,
+        probe_listener: bind(config.probe_listen, "--probe-listen", machine).await?,
+        listener: bind(config.listen, "--listen", machine).await?,
+        connection: config.access.connect(machine).await?,
     })
 }
 
@@ -182,6 +180,8 @@ pub(crate) fn silent(watch: &WatchReport, objects: &str, started: &Contact) -> O
 
 /// Problem while there is no certificate to serve with.
 pub(crate) fn unready_certificate(configs: &TlsConfigs) -> Option<String> {
-    let is_absent = configs.borrow().is_none();
-    is_absent.then(|| "no certificate to serve with yet".to_owned())
+    configs
+        .borrow()
+        .is_none()
+        .then(|| "no certificate to serve with yet".to_owned())
 }

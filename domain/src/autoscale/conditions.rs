@@ -6,7 +6,7 @@ use super::decision::{Condition, ConditionKind, Decision};
 use super::limit::Limit;
 use crate::hpa::ConditionReason;
 use crate::observation::Status;
-use crate::proposal::{Proposal, Reason, Source};
+use crate::proposal::{Proposal, Reason, Source, of_source};
 use crate::workload::{SpecPart, Strategy, Workload};
 
 /// All conditions of a decision, in the order of [`ConditionKind::ALL`].
@@ -52,11 +52,7 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
 
 fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
     workload.prediction.as_ref()?;
-    let forecasts: Vec<_> = decision
-        .proposals
-        .iter()
-        .filter(|p| p.source == Source::Forecast)
-        .collect();
+    let forecasts: Vec<_> = of_source(&decision.proposals, Source::Forecast).collect();
     // A metric that cannot be forecast is no failure if another one can.
     let has_load = forecasts.iter().any(|p| p.reason != Reason::NotDivided);
     let absent: Vec<_> = forecasts
@@ -100,11 +96,7 @@ fn cron(workload: &Workload, decision: &Decision) -> Option<Condition> {
     if workload.windows.is_empty() && workload.cron_problems().next().is_none() {
         return None;
     }
-    let crons: Vec<_> = decision
-        .proposals
-        .iter()
-        .filter(|p| p.source == Source::Cron)
-        .collect();
+    let crons: Vec<_> = of_source(&decision.proposals, Source::Cron).collect();
     let broken: Vec<_> = crons
         .iter()
         .filter(|p| !matches!(p.reason, Reason::WindowActive | Reason::NoActiveWindow))
@@ -165,10 +157,8 @@ fn scaling_active(decision: &Decision) -> Condition {
             Condition::new(kind, Status::False, reason, decision.message())
         }
         (Some(own), _) => {
-            let absent: Vec<_> = decision
-                .proposals
-                .iter()
-                .filter(|p| p.source == Source::Observed && p.replicas.is_none())
+            let absent: Vec<_> = of_source(&decision.proposals, Source::Observed)
+                .filter(|p| p.replicas.is_none())
                 .collect();
             let status = match own {
                 ConditionReason::ValidMetricFound => Status::True,
@@ -183,12 +173,9 @@ fn scaling_active(decision: &Decision) -> Condition {
             Condition::new(kind, Status::Unknown, Reason::NotComputed.as_str(), message)
         }
         (None, _) => {
-            let active = decision.winner.is_some();
-            let reason = if active {
-                Reason::WindowActive
-            } else {
-                Reason::NoActiveWindow
-            };
+            let reason = decision
+                .winning()
+                .map_or(Reason::NoActiveWindow, |(winner, _)| winner.reason);
             Condition::new(kind, Status::True, reason.as_str(), String::new())
         }
     }

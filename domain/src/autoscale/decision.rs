@@ -1,5 +1,7 @@
 //! The result of a decision, with every number between the proposals and the count.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::action::Action;
@@ -9,7 +11,7 @@ use super::published::PublishedMetric;
 use crate::condition;
 use crate::cron::{WindowState, Zone};
 use crate::hpa::Reconciliation;
-use crate::proposal::{Proposal, Source};
+use crate::proposal::{Proposal, Source, of_source};
 use crate::{ReplicaBounds, Replicas};
 
 /// Result of a decision, and the reasons for it.
@@ -23,7 +25,7 @@ pub struct Decision {
     pub at: Timestamp,
     /// The count at the time of the decision.
     pub current: Replicas,
-    /// The proposals of all sources: observed, forecast, cron.
+    /// The proposals of all sources, in the order of [`Source::ALL`].
     pub proposals: Vec<Proposal>,
     /// The source of the largest proposal; see [`Winner`].
     pub winner: Option<Winner>,
@@ -66,16 +68,16 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The largest proposal of a source.
-    ///
-    /// `None` if the source is not configured, or none of its proposals has a count.
+    /// The largest proposal of each source; without those that are not configured or propose no count.
     #[must_use]
-    pub fn largest(&self, source: Source) -> Option<Replicas> {
-        self.proposals
+    pub fn proposed(&self) -> BTreeMap<Source, Replicas> {
+        Source::ALL
             .iter()
-            .filter(|proposal| proposal.source == source)
-            .filter_map(|proposal| proposal.replicas)
-            .max()
+            .filter_map(|source| {
+                let counts = of_source(&self.proposals, *source).filter_map(|it| it.replicas);
+                Some((*source, counts.max()?))
+            })
+            .collect()
     }
 }
 

@@ -17,11 +17,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::decision::{DecidedWindow, Decision};
 use super::limit::Limit;
-use super::proposals;
+use super::proposals::largest;
 use crate::Replicas;
 use crate::cron::Zone;
 use crate::forecast::is_between;
-use crate::proposal::{Proposal, Reason, Source};
+use crate::proposal::{Proposal, Reason, Source, of_source};
 use crate::words::{counted, span};
 
 impl Decision {
@@ -95,10 +95,8 @@ impl Decision {
     }
 
     fn unavailable(&self) -> String {
-        let names: Vec<_> = self
-            .proposals
-            .iter()
-            .filter(|p| p.source == Source::Observed && p.replicas.is_none())
+        let names: Vec<_> = of_source(&self.proposals, Source::Observed)
+            .filter(|p| p.replicas.is_none())
             .map(|p| format!("{} ({})", short(&p.name), p.reason))
             .collect();
         format!(
@@ -146,16 +144,15 @@ impl Decision {
 
     /// The largest proposal of each source but that of the winner.
     fn others(&self, winner: &Proposal) -> Vec<&Proposal> {
-        [Source::Observed, Source::Forecast, Source::Cron]
-            .into_iter()
-            .filter(|source| *source != winner.source)
-            .filter_map(|source| {
-                proposals::largest(self.proposals.iter().filter(|p| p.source == source), None)
-            })
+        Source::ALL
+            .iter()
+            .filter(|source| **source != winner.source)
+            .filter_map(|source| largest(of_source(&self.proposals, *source), None))
             .collect()
     }
 
-    fn winning(&self) -> Option<(&Proposal, Replicas)> {
+    /// The proposal that wins, and its count.
+    pub(super) fn winning(&self) -> Option<(&Proposal, Replicas)> {
         let winner = self.winner.as_ref()?;
         let proposal = self
             .proposals
@@ -169,37 +166,31 @@ impl Decision {
     }
 
     fn subject(&self, proposal: &Proposal) -> String {
-        let name = short(&proposal.name);
-        let numbers = proposal.value.zip(proposal.target);
-        match (proposal.source, numbers) {
-            (Source::Cron, _) => format!("the cron window {name}"),
-            (Source::Observed, Some((value, target))) => {
-                let (value, target) = (proposal.unit.amount(value), proposal.unit.amount(target));
-                format!("{name} at {value} against a target of {target}")
-            }
-            (Source::Observed, None) => name,
-            (Source::Forecast, Some((value, target))) => {
-                let value = match kept_between(proposal) {
-                    Some(DemandBounds { raise, hold }) => format!(
-                        "{} to {}",
-                        proposal.unit.plain(raise),
-                        proposal.unit.amount(hold)
-                    ),
-                    None => proposal.unit.amount(value),
-                };
-                let target = proposal.unit.plain(target);
-                // A direct forecast covers the lead time, which may be shorter than the prediction window.
-                let ahead = proposal
-                    .details
-                    .as_ref()
-                    .and_then(|details| details.window)
-                    .or(self.prediction_window)
-                    .map(|window| format!(" over the next {}", span(window)))
-                    .unwrap_or_default();
-                format!("the forecast for {name} ({value}{ahead} at {target} per replica)")
-            }
-            (Source::Forecast, None) => format!("the forecast for {name}"),
+        let subject = proposal.source.phrases().subject.to_owned() + &short(&proposal.name);
+        let Some((value, target)) = proposal.value.zip(proposal.target) else {
+            return subject;
+        };
+        let unit = proposal.unit;
+        if proposal.source != Source::Forecast {
+            let (value, target) = (unit.amount(value), unit.amount(target));
+            return format!("{subject} at {value} against a target of {target}");
         }
+        let value = match kept_between(proposal) {
+            Some(DemandBounds { raise, hold }) => {
+                format!("{} to {}", unit.plain(raise), unit.amount(hold))
+            }
+            None => unit.amount(value),
+        };
+        // A direct forecast covers the lead time, which may be shorter than the prediction window.
+        let ahead = proposal
+            .details
+            .as_ref()
+            .and_then(|details| details.window)
+            .or(self.prediction_window)
+            .map(|window| format!(" over the next {}", span(window)))
+            .unwrap_or_default();
+        let target = unit.plain(target);
+        format!("{subject} ({value}{ahead} at {target} per replica)")
     }
 }
 

@@ -12,18 +12,18 @@ use crate::division::{self, Division};
 use crate::forecast::{self, ForecastReading, Refused};
 use crate::hpa::{Basis, Held, Hpa, MetricProposal, MetricSpec, Reconciliation, Target, reconcile};
 use crate::observation::{Cause, Unavailable};
-use crate::proposal::{Proposal, Reason, Source, Unit};
+use crate::proposal::{Proposal, Reason, Source, Unit, of_source};
 use crate::words::counted;
 
 /// The proposals of all sources.
 pub(super) struct Proposals {
     /// The observed lane; absent without metrics.
     pub(super) observed: Option<Reconciliation>,
-    /// Every proposal, in the order observed, forecast, cron.
+    /// Every proposal, in the order of [`Source::ALL`].
     pub(super) all: Vec<Proposal>,
     /// The cron windows.
     pub(super) windows: Vec<DecidedWindow>,
-    /// The largest of forecast and cron; none where they are metrics of the observed lane.
+    /// The largest proposal of the other sources; none where they are metrics of the observed lane.
     pub(super) floor: Option<Replicas>,
     /// Forecasts and crons as metrics of the observed lane, in mode Metric.
     pub(super) published: Vec<PublishedMetric>,
@@ -67,16 +67,16 @@ fn rank(proposal: &Proposal, preferred: Option<Source>) -> (Option<Replicas>, bo
 impl Context<'_> {
     /// The proposals of every source; the history keeps what each forecast proposed.
     pub(super) fn propose(&self, history: &mut History) -> Proposals {
-        let forecasts = self.forecast(history);
         let windows = self.windows();
-        let crons = self.cron(&windows);
-        let published = self.published(&forecasts, &crons);
+        // The sources of the floor lane, in the order of `Source::ALL`.
+        let mut asked = self.forecast(history);
+        asked.extend(self.cron(&windows));
+        let published = self.published(&asked);
         let observed = self.observed_lane_with(&published, history);
+        let counts = asked.iter().filter_map(|proposal| proposal.replicas);
+        let floor = counts.max().filter(|_| !self.publishes());
         let mut all = self.observed(observed.as_ref());
-        let floor_sources = forecasts.iter().chain(&crons).filter(|_| !self.publishes());
-        let floor = floor_sources.filter_map(|proposal| proposal.replicas).max();
-        all.extend(forecasts);
-        all.extend(crons);
+        all.extend(asked);
         Proposals {
             observed,
             all,
@@ -87,19 +87,21 @@ impl Context<'_> {
     }
 
     /// The metrics that the child reads in addition to those of the spec; none outside mode Metric.
-    fn published(&self, forecasts: &[Proposal], crons: &[Proposal]) -> Vec<PublishedMetric> {
+    fn published(&self, asked: &[Proposal]) -> Vec<PublishedMetric> {
         if !self.publishes() {
             return Vec::new();
         }
         let cron = self.workload.has_crons().then(|| {
             PublishedMetric::of_crons(CronInputs {
-                open: crons.iter().filter_map(|cron| cron.replicas).max(),
+                open: of_source(asked, Source::Cron)
+                    .filter_map(|cron| cron.replicas)
+                    .max(),
                 min: self.bounds().min,
                 current: Some(self.current()),
                 has_metrics: !self.workload.metrics.is_empty(),
             })
         });
-        let forecasts = forecasts.iter().filter_map(PublishedMetric::of_forecast);
+        let forecasts = of_source(asked, Source::Forecast).filter_map(PublishedMetric::of_forecast);
         forecasts.chain(cron).collect()
     }
 
@@ -276,11 +278,15 @@ impl Context<'_> {
                 } else {
                     closed
                 };
-                cron_proposal(name, state.active.then_some(target), reason, String::new())
+                Proposal {
+                    replicas: state.active.then_some(target),
+                    ..Proposal::none(Source::Cron, name.clone(), reason, String::new())
+                }
             },
         );
         let broken = self.workload.cron_problems().map(|(name, problem)| {
-            cron_proposal(name, None, problem.reason, problem.message.clone())
+            let message = problem.message.clone();
+            Proposal::none(Source::Cron, name.to_owned(), problem.reason, message)
         });
         usable.chain(broken).collect()
     }
@@ -295,27 +301,6 @@ fn refused(proposal: Proposal, refused: Refused) -> Proposal {
         message: refused.message,
         details: None,
         ..proposal
-    }
-}
-
-fn cron_proposal(
-    name: &str,
-    replicas: Option<Replicas>,
-    reason: Reason,
-    message: String,
-) -> Proposal {
-    Proposal {
-        source: Source::Cron,
-        name: name.to_owned(),
-        replicas,
-        asked: None,
-        value: None,
-        target: None,
-        unit: Unit::Plain,
-        reason,
-        message,
-        details: None,
-        query: None,
     }
 }
 
@@ -346,17 +331,9 @@ fn observed_proposal(
 fn without_count(metric: &MetricSpec, reason: Reason, message: String) -> Proposal {
     let (unit, target) = target(metric);
     Proposal {
-        source: Source::Observed,
-        name: metric.identifier(),
-        replicas: None,
-        asked: None,
-        value: None,
         target,
         unit,
-        reason,
-        message,
-        details: None,
-        query: None,
+        ..Proposal::none(Source::Observed, metric.identifier(), reason, message)
     }
 }
 

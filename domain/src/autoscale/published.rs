@@ -14,7 +14,7 @@ use crate::Replicas;
 use crate::forecast::{ForecastReading, Predicted, Refused};
 use crate::hpa::{MetricSpec, Target};
 use crate::observation::Measured;
-use crate::proposal::{Proposal, Reason, Source};
+use crate::proposal::{Proposal, Reason};
 use crate::quantity::{Format, Quantity};
 
 const MILLI_IN_NANOS: i128 = 1_000_000;
@@ -22,10 +22,8 @@ const MILLI_IN_NANOS: i128 = 1_000_000;
 /// A metric that the child HPA reads in addition to those of the spec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedMetric {
-    /// Forecast or cron.
-    pub source: Source,
-    /// Identifier of the metric that is forecast, such as `resource.cpu`; empty for crons.
-    pub name: String,
+    /// Identifier of the metric that is forecast, such as `resource.cpu`; absent for the cron windows.
+    pub forecast: Option<String>,
     /// Value and target of the metric.
     pub amounts: Amounts,
 }
@@ -130,8 +128,7 @@ impl PublishedMetric {
     pub(super) fn of_forecast(proposal: &Proposal) -> Option<Self> {
         proposal.replicas?;
         Some(Self {
-            source: Source::Forecast,
-            name: proposal.name.clone(),
+            forecast: Some(proposal.name.clone()),
             amounts: Amounts::of(proposal.value?, proposal.target?)?,
         })
     }
@@ -139,8 +136,7 @@ impl PublishedMetric {
     /// The metric of the cron windows.
     pub(super) fn of_crons(crons: CronInputs) -> Self {
         Self {
-            source: Source::Cron,
-            name: String::new(),
+            forecast: None,
             amounts: Amounts::of_count(crons.count()),
         }
     }
@@ -148,7 +144,7 @@ impl PublishedMetric {
     /// The entry of `spec.metrics`, as the algorithm reads it.
     pub(super) fn spec(&self) -> MetricSpec {
         MetricSpec::External {
-            metric: self.name.clone(),
+            metric: self.forecast.clone().unwrap_or_default(),
             selector: None,
             target: Target::AverageValue(self.amounts.per_pod.milli_value().value),
         }

@@ -1,6 +1,7 @@
 //! Lists of autoscalers, one row each; and the last changes of one autoscaler.
 
 use foretide_crds::ReplicaChangeStatus;
+use foretide_domain::proposal::Source;
 
 use super::body;
 use crate::cli::{
@@ -44,10 +45,7 @@ fn row(autoscaler: &Autoscaler) -> [String; 6] {
         printable::line(autoscaler.name()).to_string(),
         count(status.current_replicas),
         count(status.expect_replicas),
-        winner.map_or_else(
-            || "-".to_owned(),
-            |it| super::decision::source(it).to_owned(),
-        ),
+        winner.map_or("-", Source::as_str).to_owned(),
         ready.unwrap_or_else(|| "-".to_owned()),
     ]
 }

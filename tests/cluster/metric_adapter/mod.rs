@@ -15,7 +15,10 @@ use std::{
 use foretide_api::ports::CertificateLifetimes;
 use foretide_base::{clock::Clock, machine::Machine};
 use foretide_kube::KubeAccess;
-use foretide_servers::config::{AdapterConfig, MetricApiArg};
+use foretide_servers::{
+    config::{AdapterConfig, MetricServerConfig, ServiceConfig},
+    metrics_api::MetricApi,
+};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{
     Api, Client,
@@ -87,19 +90,23 @@ async fn install(world: &World, port: u16) -> PathBuf {
 /// The configuration of an adapter with this account.
 fn config(kubeconfig: &Path, listen: SocketAddr) -> AdapterConfig {
     AdapterConfig {
-        access: KubeAccess::Kubeconfig {
-            path: Some(kubeconfig.to_path_buf()),
-            context: None,
+        server: MetricServerConfig {
+            access: KubeAccess::Kubeconfig {
+                path: Some(kubeconfig.to_path_buf()),
+                context: None,
+            },
+            namespaces: Vec::new(),
+            listen,
+            probe_listen: "127.0.0.1:0".parse().unwrap(),
         },
-        namespaces: Vec::new(),
-        listen,
-        probe_listen: "127.0.0.1:0".parse().unwrap(),
-        apis: vec![MetricApiArg::External, MetricApiArg::Custom],
-        service_name: "foretide-adapter".to_owned(),
-        service_namespace: Some(SYSTEM.to_owned()),
-        certificate: None,
-        certificate_secret: "foretide-adapter-certificates".to_owned(),
-        lifetimes: CertificateLifetimes::PUBLISHED,
+        apis: vec![MetricApi::External, MetricApi::Custom],
+        service: ServiceConfig {
+            name: "foretide-adapter".to_owned(),
+            namespace: Some(SYSTEM.to_owned()),
+            certificate: None,
+            secret: "foretide-adapter-certificates".to_owned(),
+            lifetimes: CertificateLifetimes::PUBLISHED,
+        },
         upstream: None,
     }
 }

@@ -6,8 +6,6 @@
 
 use std::{net::SocketAddr, path::Path};
 
-use foretide_api::ports::CertificateLifetimes;
-use foretide_servers::config::AdapterConfig;
 use jiff::SignedDuration;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
@@ -61,14 +59,10 @@ pub(super) fn start(kubeconfig: &Path, addresses: &[SocketAddr]) -> Vec<RunningA
 }
 
 fn replica(kubeconfig: &Path, listen: SocketAddr, overlap: SignedDuration) -> RunningAdapter {
-    RunningAdapter::run(AdapterConfig {
-        lifetimes: CertificateLifetimes {
-            overlap,
-            period: SignedDuration::from_secs(1),
-            ..CertificateLifetimes::PUBLISHED
-        },
-        ..config(kubeconfig, listen)
-    })
+    let mut config = config(kubeconfig, listen);
+    config.service.lifetimes.overlap = overlap;
+    config.service.lifetimes.period = SignedDuration::from_secs(1);
+    RunningAdapter::run(config)
 }
 
 /// Checks that the replica at an address has a valid certificate for a client that trusts these authorities; its answer

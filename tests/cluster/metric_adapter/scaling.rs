@@ -1,7 +1,7 @@
 //! Each metric scales a Deployment, through the real HPA controller; and the rights to read metrics. The ownership of
 //! registrations is proven in `adapters::kube::tests::api_services`.
 
-use foretide_api::ports::{CertificateLifetimes, UpstreamSettings};
+use foretide_api::ports::UpstreamSettings;
 use foretide_servers::config::AdapterConfig;
 use jiff::SignedDuration;
 use rig::{ClusterOptions, FakeMetrics, Reading, eventually};
@@ -64,18 +64,15 @@ async fn stock_autoscalers_scale_by_each_metric_of_the_adapter_and_only_readers_
     let upstream = FakeMetrics::unregistered(&world.cluster).await.unwrap();
     let listen = free_address();
     let kubeconfig = install(&world, listen.port()).await;
-    let config = AdapterConfig {
+    let mut config = AdapterConfig {
         upstream: Some(UpstreamSettings {
             url: upstream.url().parse().unwrap(),
             ca_file: world.cluster.folder().join("ca.crt"),
             token_file: None,
         }),
-        lifetimes: CertificateLifetimes {
-            period: SignedDuration::from_millis(200),
-            ..CertificateLifetimes::PUBLISHED
-        },
         ..config(&kubeconfig, listen)
     };
+    config.service.lifetimes.period = SignedDuration::from_millis(200);
     let adapter = RunningAdapter::run(config);
     available(&world.client).await;
     every_metric_scales(&world, &upstream).await;

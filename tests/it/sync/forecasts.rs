@@ -6,8 +6,9 @@ use foretide_api::ports::{
 use foretide_api::validation::CostLimits;
 use foretide_base::{machine::Machine, memory::Memory};
 use foretide_controller::forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey};
-use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
+use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalStatus};
 use foretide_domain::forecast::Refused;
+use foretide_domain::proposal::Source;
 use foretide_models::Sample;
 
 use super::*;
@@ -231,7 +232,7 @@ impl ForecastWorld {
     fn proposal(&self) -> ProposalStatus {
         let decision = self.world.fake.status("web").decision.unwrap();
         let proposals = decision.proposals.unwrap();
-        let forecast = |p: &ProposalStatus| p.source == ProposalSource::Forecast;
+        let forecast = |p: &ProposalStatus| p.source == Source::Forecast;
         proposals.into_iter().find(forecast).unwrap()
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Only short outliers are rejected: a level that lasts is the new level of the series.
 
+use foretide_domain::words;
 use foretide_models::{Sample, outlier_runs};
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,33 +11,20 @@ const MIN_POSITIVE_SAMPLES: usize = 600;
 /// Longest time by which a sample may be ahead of the controller's clock.
 const MAX_AHEAD: SignedDuration = SignedDuration::from_secs(30);
 
-/// Reasons why a sample was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rejection {
-    /// Not a number, or infinite.
-    NotFinite,
-    /// Below zero.
-    Negative,
-    /// Before the queried span, or ahead of the controller's clock.
-    OutOfTime,
-    /// Not later than the sample before it.
-    NotMonotone,
-    /// A hundred times above the usual, gone after five samples, and not recurring.
-    Absurd,
-}
-
-// === impl Rejection ===
-
-impl Rejection {
-    /// The word used as a label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotFinite => "NotFinite",
-            Self::Negative => "Negative",
-            Self::OutOfTime => "OutOfTime",
-            Self::NotMonotone => "NotMonotone",
-            Self::Absurd => "Absurd",
-        }
+words! {
+    /// Reasons why a sample was rejected.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Rejection {
+        /// Not a number, or infinite.
+        NotFinite,
+        /// Below zero.
+        Negative,
+        /// Before the queried span, or ahead of the controller's clock.
+        OutOfTime,
+        /// Not later than the sample before it.
+        NotMonotone,
+        /// A hundred times above the usual, gone after five samples, and not recurring.
+        Absurd,
     }
 }
 

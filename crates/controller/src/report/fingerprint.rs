@@ -4,10 +4,8 @@
 //! The status of an object that publishes its forecasts is read by the metric adapter and the KEDA scaler. There the
 //! first three significant digits of a forecast count too, and the status is written at least once per [`HEARTBEAT`].
 
-use foretide_crds::{
-    ClusterStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, ProposalSource,
-};
-use foretide_domain::proposal::Reason;
+use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus};
+use foretide_domain::proposal::{Reason, Source};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -129,7 +127,7 @@ impl Gist {
             // The largest of the proposals, which are compared.
             decision.sources = None;
             for proposal in decision.proposals.iter_mut().flatten() {
-                let is_read = publishes && proposal.source == ProposalSource::Forecast;
+                let is_read = publishes && proposal.source == Source::Forecast;
                 let peak = proposal.forecast.take().and_then(|forecast| forecast.peak);
                 proposal.value = peak.or(proposal.value.take());
                 for number in [&mut proposal.value, &mut proposal.target] {

@@ -3,7 +3,7 @@
 //! An object is decoded once, into a domain or port value. If a field cannot be decoded, the whole object is excluded
 //! with an error that names the field.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Debug};
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 use foretide_domain::{Labels, Replicas, ScaleTarget, observation::Scale};
@@ -97,9 +97,10 @@ struct HpaStatus {
 
 /// The memory of an autoscaler in a controller: beside the copy the version that was synced last, and with a prediction
 /// the one that forecasts were requested for, each with what is derived from its spec.
-fn managed_size(size: usize, spec: usize, has_prediction: bool) -> usize {
+fn managed_size(object: &impl Stored, spec: &impl Debug, has_prediction: bool) -> usize {
     let held = 1 + usize::from(has_prediction);
-    size + held * (size + spec)
+    let size = object.size();
+    size + held * (size + estimate(spec))
 }
 
 impl Stored for EffectiveHorizontalPodAutoscaler {
@@ -110,15 +111,12 @@ impl Stored for EffectiveHorizontalPodAutoscaler {
     }
 
     fn managed_size(&self) -> usize {
-        managed_size(
-            self.size(),
-            estimate(&self.spec),
-            self.spec.prediction.is_some(),
-        )
+        let has_prediction = self.spec.prediction.is_some();
+        managed_size(self, &self.spec, has_prediction)
     }
 
     fn equals(&self, kept: &Self) -> bool {
-        self.metadata == kept.metadata && self.spec == kept.spec && self.status == kept.status
+        self == kept
     }
 
     fn spec_eq(&self, before: &Self) -> bool {
@@ -134,15 +132,12 @@ impl Stored for FederatedHPA {
     }
 
     fn managed_size(&self) -> usize {
-        managed_size(
-            self.size(),
-            estimate(&self.spec),
-            self.spec.autoscaling.prediction.is_some(),
-        )
+        let has_prediction = self.spec.autoscaling.prediction.is_some();
+        managed_size(self, &self.spec, has_prediction)
     }
 
     fn equals(&self, kept: &Self) -> bool {
-        self.metadata == kept.metadata && self.spec == kept.spec && self.status == kept.status
+        self == kept
     }
 
     fn spec_eq(&self, before: &Self) -> bool {

@@ -110,8 +110,10 @@ impl AuthorityCertificate {
     /// The certificates of a bundle that can be read, in its order.
     pub fn all_of(bundle: &str) -> Vec<Self> {
         const END: &str = "-----END CERTIFICATE-----";
-        let blocks = bundle.split_inclusive(END);
-        blocks.filter_map(Self::parse).collect()
+        bundle
+            .split_inclusive(END)
+            .filter_map(Self::parse)
+            .collect()
     }
 }
 

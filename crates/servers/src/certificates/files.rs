@@ -37,12 +37,15 @@ pub async fn serving_pair(files: &CertificateFiles) -> Result<ServingPair, FileE
 /// The certificates in a file.
 pub async fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let bytes = read(file).await?;
-    let parsed = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    let found = parsed.ok().filter(|found| !found.is_empty());
-    found.ok_or_else(|| FileError::NoCertificate(file.to_owned()))
+    CertificateDer::pem_slice_iter(&bytes)
+        .collect::<Result<Vec<_>, _>>()
+        .ok()
+        .filter(|found| !found.is_empty())
+        .ok_or_else(|| FileError::NoCertificate(file.to_owned()))
 }
 
 async fn read(file: &Path) -> Result<Vec<u8>, FileError> {
-    let read = tokio::fs::read(file).await;
-    read.map_err(|error| FileError::Read(file.to_owned(), error))
+    tokio::fs::read(file)
+        .await
+        .map_err(|error| FileError::Read(file.to_owned(), error))
 }

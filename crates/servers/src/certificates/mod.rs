@@ -265,8 +265,8 @@ impl Certificates {
         if state.presented.as_ref() == Some(&presented) {
             return Ok(());
         }
-        let made = server_config(pair, &presented.1);
-        let config = made.map_err(|source| CertificateError::Config { place, source })?;
+        let config = server_config(pair, &presented.1)
+            .map_err(|source| CertificateError::Config { place, source })?;
         state.presented = Some(presented);
         self.configs.send_replace(Some(Arc::new(config)));
         Ok(())
@@ -352,10 +352,11 @@ impl AuthorityUpdate<'_> {
     /// registrations its age decides.
     fn is_published(&self, next: &AuthorityCertificate, now: Timestamp) -> bool {
         let overlap = self.settings.lifetimes.overlap;
-        let is_old = |(seen, since): &(AuthorityCertificate, Timestamp)| {
-            seen == next && now.duration_since(*since) >= overlap
-        };
-        self.registrations.is_none() || self.next_seen.as_ref().is_some_and(is_old)
+        match (&self.registrations, &self.next_seen) {
+            (None, _) => true,
+            (Some(_), Some((seen, since))) => seen == next && now.duration_since(*since) >= overlap,
+            (Some(_), None) => false,
+        }
     }
 
     fn unusable(&self, error: ClusterError) -> CertificateError {
@@ -401,14 +402,14 @@ fn sign(settings: &SelfManaged, state: &mut State, now: Timestamp) -> Result<(),
     if now >= until {
         return Err(AuthorityError::Ended(until));
     }
-    let is_due = |(signed, _): &(Signed, ServingPair)| signed.is_due(current, now);
-    if state.signed.as_ref().is_none_or(is_due) {
-        let names = dns_names(settings);
-        let (pair, validity) = current.sign(&names, now, settings.lifetimes.serving)?;
-        let by = current.certificate.clone();
-        state.signed = Some((Signed { by, validity }, pair));
-        tracing::info!(until = %validity.until, "TLS certificate signed");
+    if matches!(&state.signed, Some((signed, _)) if !signed.is_due(current, now)) {
+        return Ok(());
     }
+    let names = dns_names(settings);
+    let (pair, validity) = current.sign(&names, now, settings.lifetimes.serving)?;
+    let by = current.certificate.clone();
+    state.signed = Some((Signed { by, validity }, pair));
+    tracing::info!(until = %validity.until, "TLS certificate signed");
     Ok(())
 }
 

@@ -53,10 +53,13 @@ pub struct Signed {
 impl Authorities {
     /// The certificates that clients are to trust, in PEM.
     pub fn bundle(&self) -> String {
-        let authorities = self.current.iter().chain(&self.next);
-        let signing = authorities.map(|authority| &authority.certificate);
-        let all = signing.chain(&self.former);
-        all.map(|certificate| certificate.pem.as_str()).collect()
+        self.current
+            .iter()
+            .chain(&self.next)
+            .map(|authority| &authority.certificate)
+            .chain(&self.former)
+            .map(|certificate| certificate.pem.as_str())
+            .collect()
     }
 
     /// The change that is due; `is_published` says whether every client can have the bundle of these authorities.
@@ -66,11 +69,13 @@ impl Authorities {
         now: Timestamp,
         lifetimes: &CertificateLifetimes,
     ) -> Option<Step> {
-        let usable = |authority: &Option<Arc<Authority>>| {
-            let validity = authority.as_ref().map(|one| one.certificate.validity);
-            validity.filter(|validity| !validity.has_ended(now))
-        };
-        match (usable(&self.current), usable(&self.next)) {
+        let [current, next] = [&self.current, &self.next].map(|authority| {
+            authority
+                .as_ref()
+                .map(|one| one.certificate.validity)
+                .filter(|validity| !validity.has_ended(now))
+        });
+        match (current, next) {
             (None, None) => Some(Step::Create),
             // The current one has ended or is gone. Clients may trust the next one already, unlike a new one.
             (None, Some(_)) => Some(Step::Promote),

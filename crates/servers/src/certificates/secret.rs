@@ -95,13 +95,11 @@ impl StoredAuthorities {
         let [current, next] = [CURRENT, NEXT].map(|keys| (keys, keys.map(&mut text)));
         let bundle = text(BUNDLE).unwrap_or_default();
         let [current, next] = [current, next].map(|pair| authority(pair, &mut problems));
-        let is_signing = |one: &AuthorityCertificate| {
-            let mut signing = current.iter().chain(&next);
-            signing.any(|authority| authority.certificate == *one)
-        };
         let mut former = AuthorityCertificate::all_of(&bundle);
         // The bundle has the current and the next one as well.
-        former.retain(|one| !is_signing(one));
+        for signing in current.iter().chain(&next) {
+            former.retain(|one| *one != signing.certificate);
+        }
         Self {
             authorities: Authorities {
                 current,

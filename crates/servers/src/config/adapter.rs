@@ -4,10 +4,12 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use url::Url;
 
-use super::server::{MetricServerArgs, MetricServerConfigError, named, not_empty};
-use foretide_api::ports::{CertificateFiles, CertificateLifetimes, UpstreamSettings};
+use super::server::{
+    MetricServerArgs, MetricServerConfig, MetricServerConfigError, ServiceConfig, named, not_empty,
+};
+use crate::metrics_api::MetricApi;
+use foretide_api::ports::{CertificateLifetimes, UpstreamSettings};
 use foretide_base::service::with_variable;
-use foretide_kube::KubeAccess;
 
 /// Flags of `foretide-servers adapter`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,7 +29,7 @@ pub struct AdapterArgs {
         value_delimiter = ',',
         default_value = "external,custom"
     )]
-    pub apis: Vec<MetricApiArg>,
+    pub apis: Vec<MetricApi>,
     /// Service for which the APIs are registered.
     #[arg(long, value_name = "NAME", default_value = "foretide-adapter")]
     pub service_name: String,
@@ -49,38 +51,15 @@ pub struct AdapterArgs {
     pub upstream_token_file: Option<PathBuf>,
 }
 
-/// Value of `--apis`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum MetricApiArg {
-    /// external.metrics.k8s.io
-    External,
-    /// custom.metrics.k8s.io
-    Custom,
-}
-
 /// The complete configuration of a metric adapter.
 #[derive(Debug, Clone)]
 pub struct AdapterConfig {
-    /// Access to the cluster.
-    pub access: KubeAccess,
-    /// Namespaces whose autoscalers are read; empty means all.
-    pub namespaces: Vec<String>,
-    /// Address of the APIs.
-    pub listen: SocketAddr,
-    /// Address of the probes.
-    pub probe_listen: SocketAddr,
+    /// Access and addresses.
+    pub server: MetricServerConfig,
     /// The APIs that are served, each once.
-    pub apis: Vec<MetricApiArg>,
-    /// Name of the service for which the APIs are registered.
-    pub service_name: String,
-    /// Namespace of the service; absent means that of this pod.
-    pub service_namespace: Option<String>,
-    /// The certificate to serve with; absent means one of the replicas' own authority.
-    pub certificate: Option<CertificateFiles>,
-    /// Name of the Secret of that authority.
-    pub certificate_secret: String,
-    /// Validity of the authority's certificates.
-    pub lifetimes: CertificateLifetimes,
+    pub apis: Vec<MetricApi>,
+    /// The service for which the APIs are registered.
+    pub service: ServiceConfig,
     /// The adapter for metrics of other names.
     pub upstream: Option<UpstreamSettings>,
 }
@@ -108,20 +87,19 @@ impl TryFrom<AdapterArgs> for AdapterConfig {
         apis.sort_unstable();
         apis.dedup();
         Ok(Self {
-            access: args.server.access(),
-            namespaces: args.server.namespaces(),
-            listen: args.listen,
-            probe_listen: args.server.probe_listen,
+            server: args.server.config(args.listen),
             apis,
-            service_name: not_empty("service-name", args.service_name, "foretide-adapter")?,
-            service_namespace: args.server.service_namespace()?,
-            certificate: args.server.certificate(),
-            certificate_secret: not_empty(
-                "certificate-secret",
-                args.certificate_secret,
-                "foretide-adapter-certificates",
-            )?,
-            lifetimes: CertificateLifetimes::PUBLISHED,
+            service: ServiceConfig {
+                name: not_empty("service-name", args.service_name, "foretide-adapter")?,
+                namespace: args.server.service_namespace()?,
+                certificate: args.server.certificate(),
+                secret: not_empty(
+                    "certificate-secret",
+                    args.certificate_secret,
+                    "foretide-adapter-certificates",
+                )?,
+                lifetimes: CertificateLifetimes::PUBLISHED,
+            },
             upstream: upstream(
                 args.upstream_url,
                 args.upstream_ca_file,
@@ -148,8 +126,10 @@ fn upstream(
 
 fn upstream_url(text: &str) -> Result<Url, AdapterConfigError> {
     // A URL parser also takes `https:host`.
-    let parsed = text.starts_with("https://").then(|| Url::parse(text).ok());
-    let url = parsed.flatten().ok_or(AdapterConfigError::UpstreamUrl)?;
+    let url = Url::parse(text)
+        .ok()
+        .filter(|_| text.starts_with("https://"))
+        .ok_or(AdapterConfigError::UpstreamUrl)?;
     let is_anonymous = url.username().is_empty() && url.password().is_none();
     let is_base = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
     if is_anonymous && is_base && url.has_host() {
@@ -163,7 +143,8 @@ fn upstream_url(text: &str) -> Result<Url, AdapterConfigError> {
 mod tests {
     use super::super::arguments;
     use super::*;
-    use foretide_kube::Surroundings;
+    use foretide_api::ports::CertificateFiles;
+    use foretide_kube::{KubeAccess, Surroundings};
 
     /// The configuration of a command line.
     fn config(line: &str) -> Result<AdapterConfig, String> {
@@ -175,16 +156,19 @@ mod tests {
     #[test]
     fn without_flags_it_serves_both_apis_to_this_machine_as_the_pods_account() {
         let config = config("").unwrap();
-        assert_eq!(config.access, KubeAccess::InCluster);
-        assert_eq!(config.namespaces, [] as [String; 0]);
-        assert_eq!(config.listen.to_string(), "127.0.0.1:6443");
-        assert_eq!(config.probe_listen.to_string(), "127.0.0.1:8080");
-        assert_eq!(config.apis, [MetricApiArg::External, MetricApiArg::Custom]);
-        assert_eq!(config.service_name, "foretide-adapter");
-        assert_eq!(config.service_namespace, None);
-        assert_eq!(config.certificate, None);
-        assert_eq!(config.certificate_secret, "foretide-adapter-certificates");
-        assert_eq!(config.lifetimes, CertificateLifetimes::PUBLISHED);
+        assert_eq!(config.server.access, KubeAccess::InCluster);
+        assert_eq!(config.server.namespaces, [] as [String; 0]);
+        assert_eq!(config.server.listen.to_string(), "127.0.0.1:6443");
+        assert_eq!(config.server.probe_listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(config.apis, [MetricApi::External, MetricApi::Custom]);
+        let service = ServiceConfig {
+            name: "foretide-adapter".to_owned(),
+            namespace: None,
+            certificate: None,
+            secret: "foretide-adapter-certificates".to_owned(),
+            lifetimes: CertificateLifetimes::PUBLISHED,
+        };
+        assert_eq!(config.service, service);
         assert_eq!(config.upstream, None);
     }
 
@@ -199,19 +183,22 @@ mod tests {
             path: Some("k".into()),
             context: Some("c".to_owned()),
         };
-        assert_eq!(config.access, access);
-        assert_eq!(config.namespaces, ["a", "b"]);
-        assert_eq!(config.listen.to_string(), "1.2.3.4:5");
-        assert_eq!(config.probe_listen.to_string(), "1.2.3.4:6");
-        assert_eq!(config.apis, [MetricApiArg::Custom]);
-        assert_eq!(config.service_name, "s");
-        assert_eq!(config.service_namespace.as_deref(), Some("n"));
-        let files = CertificateFiles {
-            certificate: "t.crt".into(),
-            key: "t.key".into(),
+        assert_eq!(config.server.access, access);
+        assert_eq!(config.server.namespaces, ["a", "b"]);
+        assert_eq!(config.server.listen.to_string(), "1.2.3.4:5");
+        assert_eq!(config.server.probe_listen.to_string(), "1.2.3.4:6");
+        assert_eq!(config.apis, [MetricApi::Custom]);
+        let service = ServiceConfig {
+            name: "s".to_owned(),
+            namespace: Some("n".to_owned()),
+            certificate: Some(CertificateFiles {
+                certificate: "t.crt".into(),
+                key: "t.key".into(),
+            }),
+            secret: "x".to_owned(),
+            lifetimes: CertificateLifetimes::PUBLISHED,
         };
-        assert_eq!(config.certificate, Some(files));
-        assert_eq!(config.certificate_secret, "x");
+        assert_eq!(config.service, service);
         let upstream = UpstreamSettings {
             url: Url::parse("https://adapter.monitoring:6443").unwrap(),
             ca_file: "u.crt".into(),

@@ -2,12 +2,11 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::server::{MetricServerArgs, MetricServerConfigError, not_empty};
-use foretide_api::ports::{
-    CertificateFiles, CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged,
+use super::server::{
+    MetricServerArgs, MetricServerConfig, MetricServerConfigError, ServiceConfig, not_empty,
 };
+use foretide_api::ports::{CertificateLifetimes, ClientCertificates};
 use foretide_base::service::{Switch as _, with_variable};
-use foretide_kube::KubeAccess;
 
 /// Flags of `foretide-servers keda-scaler`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
@@ -43,14 +42,8 @@ pub struct KedaScalerArgs {
 /// The complete configuration of a KEDA scaler.
 #[derive(Debug, Clone)]
 pub struct KedaScalerConfig {
-    /// Access to the cluster.
-    pub access: KubeAccess,
-    /// Namespaces whose autoscalers are read; empty means all.
-    pub namespaces: Vec<String>,
-    /// Address of the gRPC service.
-    pub listen: SocketAddr,
-    /// Address of the probes.
-    pub probe_listen: SocketAddr,
+    /// Access and addresses.
+    pub server: MetricServerConfig,
     /// Encryption of the connections; absent means none.
     pub tls: Option<KedaScalerTls>,
 }
@@ -58,16 +51,8 @@ pub struct KedaScalerConfig {
 /// Encryption of the gRPC service's connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KedaScalerTls {
-    /// The certificate to serve with; absent means one of the replicas' own authority.
-    pub certificate: Option<CertificateFiles>,
-    /// Name of the Secret of that authority.
-    pub certificate_secret: String,
-    /// Name of the service that the authority's certificates are for.
-    pub service_name: String,
-    /// Namespace of the service; absent means that of this pod.
-    pub service_namespace: Option<String>,
-    /// Validity of the authority's certificates.
-    pub lifetimes: CertificateLifetimes,
+    /// The service that the certificate is for.
+    pub service: ServiceConfig,
     /// Accepted client certificates.
     pub clients: ClientCertificates,
 }
@@ -100,25 +85,6 @@ pub enum KedaScalerConfigError {
     AnyClient,
 }
 
-// === impl KedaScalerTls ===
-
-impl KedaScalerTls {
-    /// Source of the certificate, for a pod in the namespace `own`.
-    #[must_use]
-    pub fn source(&self, own: &str) -> CertificateSource {
-        if let Some(files) = &self.certificate {
-            return CertificateSource::Files(files.clone());
-        }
-        let namespace = self.service_namespace.as_deref().unwrap_or(own);
-        CertificateSource::SelfManaged(SelfManaged {
-            namespace: namespace.to_owned(),
-            secret: self.certificate_secret.clone(),
-            service: self.service_name.clone(),
-            lifetimes: self.lifetimes,
-        })
-    }
-}
-
 // === impl KedaScalerConfig ===
 
 impl TryFrom<KedaScalerArgs> for KedaScalerConfig {
@@ -126,10 +92,7 @@ impl TryFrom<KedaScalerArgs> for KedaScalerConfig {
 
     fn try_from(args: KedaScalerArgs) -> Result<Self, KedaScalerConfigError> {
         Ok(Self {
-            access: args.server.access(),
-            namespaces: args.server.namespaces(),
-            listen: args.listen,
-            probe_listen: args.server.probe_listen,
+            server: args.server.config(args.listen),
             tls: tls(args)?,
         })
     }
@@ -145,22 +108,24 @@ fn tls(args: KedaScalerArgs) -> Result<Option<KedaScalerTls>, KedaScalerConfigEr
         };
         return Err(KedaScalerConfigError::Insecure { flag });
     }
-    let service_namespace = match args.server.service_namespace() {
+    let namespace = match args.server.service_namespace() {
         // The namespace matters only for the Secret.
         Err(_) if certificate.is_some() => None,
         namespace => namespace?,
     };
     let clients = clients(args.listen, args.client_ca_file, args.allow_any_client)?;
     Ok(Some(KedaScalerTls {
-        certificate,
-        certificate_secret: not_empty(
-            "certificate-secret",
-            args.certificate_secret,
-            "foretide-keda-scaler-certificates",
-        )?,
-        service_name: not_empty("service-name", args.service_name, "foretide-keda-scaler")?,
-        service_namespace,
-        lifetimes: CertificateLifetimes::COPIED,
+        service: ServiceConfig {
+            name: not_empty("service-name", args.service_name, "foretide-keda-scaler")?,
+            namespace,
+            certificate,
+            secret: not_empty(
+                "certificate-secret",
+                args.certificate_secret,
+                "foretide-keda-scaler-certificates",
+            )?,
+            lifetimes: CertificateLifetimes::COPIED,
+        },
         clients,
     }))
 }
@@ -183,7 +148,8 @@ fn clients(
 mod tests {
     use super::super::arguments;
     use super::*;
-    use foretide_kube::Surroundings;
+    use foretide_api::ports::{CertificateFiles, CertificateSource, SelfManaged};
+    use foretide_kube::{KubeAccess, Surroundings};
 
     /// The configuration of a command line.
     fn config(line: &str) -> Result<KedaScalerConfig, String> {
@@ -195,10 +161,10 @@ mod tests {
     #[test]
     fn without_flags_it_serves_with_an_authority_of_its_own_on_loopback() {
         let config = config("").unwrap();
-        assert_eq!(config.access, KubeAccess::InCluster);
-        assert_eq!(config.namespaces, [] as [String; 0]);
-        assert_eq!(config.listen.to_string(), "127.0.0.1:9000");
-        assert_eq!(config.probe_listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(config.server.access, KubeAccess::InCluster);
+        assert_eq!(config.server.namespaces, [] as [String; 0]);
+        assert_eq!(config.server.listen.to_string(), "127.0.0.1:9000");
+        assert_eq!(config.server.probe_listen.to_string(), "127.0.0.1:8080");
         let tls = config.tls.unwrap();
         assert_eq!(tls.clients, ClientCertificates::None);
         let source = CertificateSource::SelfManaged(SelfManaged {
@@ -207,7 +173,7 @@ mod tests {
             service: "foretide-keda-scaler".to_owned(),
             lifetimes: CertificateLifetimes::COPIED,
         });
-        assert_eq!(tls.source("foretide-system"), source);
+        assert_eq!(tls.service.source("foretide-system"), source);
     }
 
     #[test]
@@ -220,17 +186,19 @@ mod tests {
             path: Some("k".into()),
             context: Some("c".to_owned()),
         };
-        assert_eq!(found.access, access);
-        assert_eq!(found.namespaces, ["a", "b"]);
-        assert_eq!(found.listen.to_string(), "1.2.3.4:5");
-        assert_eq!(found.probe_listen.to_string(), "1.2.3.4:6");
+        assert_eq!(found.server.access, access);
+        assert_eq!(found.server.namespaces, ["a", "b"]);
+        assert_eq!(found.server.listen.to_string(), "1.2.3.4:5");
+        assert_eq!(found.server.probe_listen.to_string(), "1.2.3.4:6");
         let tls = found.tls.unwrap();
         let expected = KedaScalerTls {
-            certificate: None,
-            certificate_secret: "x".to_owned(),
-            service_name: "s".to_owned(),
-            service_namespace: Some("n".to_owned()),
-            lifetimes: CertificateLifetimes::COPIED,
+            service: ServiceConfig {
+                name: "s".to_owned(),
+                namespace: Some("n".to_owned()),
+                certificate: None,
+                secret: "x".to_owned(),
+                lifetimes: CertificateLifetimes::COPIED,
+            },
             clients: ClientCertificates::SignedBy("ca.crt".into()),
         };
         assert_eq!(tls, expected);
@@ -239,11 +207,11 @@ mod tests {
             certificate: "t.crt".into(),
             key: "t.key".into(),
         };
-        let source = files.tls.unwrap().source("any");
+        let source = files.tls.unwrap().service.source("any");
         assert_eq!(source, CertificateSource::Files(files_of_line));
         assert_eq!(config("--insecure --kubeconfig k").unwrap().tls, None);
         let anywhere = config("--kubeconfig k --tls-cert-file t.crt --tls-key-file t.key");
-        assert_eq!(anywhere.unwrap().tls.unwrap().service_namespace, None);
+        assert_eq!(anywhere.unwrap().tls.unwrap().service.namespace, None);
     }
 
     #[test]

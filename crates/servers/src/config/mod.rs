@@ -5,9 +5,9 @@ mod keda_scaler;
 mod server;
 
 pub use self::{
-    adapter::{AdapterArgs, AdapterConfig, AdapterConfigError, MetricApiArg},
+    adapter::{AdapterArgs, AdapterConfig, AdapterConfigError},
     keda_scaler::{KedaScalerArgs, KedaScalerConfig, KedaScalerConfigError, KedaScalerTls},
-    server::{MetricServerArgs, MetricServerConfigError},
+    server::{MetricServerArgs, MetricServerConfig, MetricServerConfigError, ServiceConfig},
 };
 
 #[cfg(test)]

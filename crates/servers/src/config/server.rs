@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use foretide_api::ports::CertificateFiles;
+use foretide_api::ports::{CertificateFiles, CertificateLifetimes, CertificateSource, SelfManaged};
 use foretide_base::service::{LogArgs, distinct};
 use foretide_kube::{KubeAccess, KubeArgs};
 
@@ -32,6 +32,34 @@ pub struct MetricServerArgs {
     pub log: LogArgs,
 }
 
+/// The configuration of every server.
+#[derive(Debug, Clone)]
+pub struct MetricServerConfig {
+    /// Access to the cluster.
+    pub access: KubeAccess,
+    /// Namespaces whose autoscalers are read; empty means all.
+    pub namespaces: Vec<String>,
+    /// Address on which requests are answered.
+    pub listen: SocketAddr,
+    /// Address of the probes.
+    pub probe_listen: SocketAddr,
+}
+
+/// The service of a server, and the certificate for its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceConfig {
+    /// Name of the service.
+    pub name: String,
+    /// Namespace of the service; absent means that of this pod.
+    pub namespace: Option<String>,
+    /// The certificate to serve with; absent means one of the replicas' own authority.
+    pub certificate: Option<CertificateFiles>,
+    /// Name of the Secret of that authority.
+    pub secret: String,
+    /// Validity of the authority's certificates.
+    pub lifetimes: CertificateLifetimes,
+}
+
 /// A flag of a server with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetricServerConfigError {
@@ -51,22 +79,51 @@ pub enum MetricServerConfigError {
     },
 }
 
+// === impl ServiceConfig ===
+
+impl ServiceConfig {
+    /// Namespace of the service, for a pod in the namespace `own`.
+    #[must_use]
+    pub fn namespace<'a>(&'a self, own: &'a str) -> &'a str {
+        self.namespace.as_deref().unwrap_or(own)
+    }
+
+    /// Source of the certificate, for a pod in the namespace `own`.
+    #[must_use]
+    pub fn source(&self, own: &str) -> CertificateSource {
+        match &self.certificate {
+            Some(files) => CertificateSource::Files(files.clone()),
+            None => CertificateSource::SelfManaged(SelfManaged {
+                namespace: self.namespace(own).to_owned(),
+                secret: self.secret.clone(),
+                service: self.name.clone(),
+                lifetimes: self.lifetimes,
+            }),
+        }
+    }
+}
+
 // === impl MetricServerArgs ===
 
 impl MetricServerArgs {
-    pub(crate) fn access(&self) -> KubeAccess {
-        self.kube.access()
-    }
-
-    pub(crate) fn namespaces(&self) -> Vec<String> {
-        distinct(self.namespaces.clone())
+    /// The configuration of a server that answers at this address.
+    #[must_use]
+    pub fn config(&self, listen: SocketAddr) -> MetricServerConfig {
+        MetricServerConfig {
+            access: self.kube.access(),
+            namespaces: distinct(self.namespaces.clone()),
+            listen,
+            probe_listen: self.probe_listen,
+        }
     }
 
     /// The certificate of the flags; absent means one of the replicas' own authority.
     #[must_use]
     pub fn certificate(&self) -> Option<CertificateFiles> {
-        let files = self.tls_cert_file.clone().zip(self.tls_key_file.clone());
-        files.map(|(certificate, key)| CertificateFiles { certificate, key })
+        Some(CertificateFiles {
+            certificate: self.tls_cert_file.clone()?,
+            key: self.tls_key_file.clone()?,
+        })
     }
 
     /// The namespace of the service; absent means that of this pod.
@@ -75,7 +132,7 @@ impl MetricServerArgs {
     /// The process may run outside of a pod.
     pub fn service_namespace(&self) -> Result<Option<String>, MetricServerConfigError> {
         let namespace = named(self.service_namespace.clone());
-        if self.access() != KubeAccess::InCluster && namespace.is_none() {
+        if self.kube.access() != KubeAccess::InCluster && namespace.is_none() {
             return Err(MetricServerConfigError::ServiceNamespace);
         }
         Ok(namespace)

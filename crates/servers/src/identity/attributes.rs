@@ -81,8 +81,7 @@ fn names(path: &str) -> Option<Vec<String>> {
 /// One name of a path, decoded; none if the segment is no valid name.
 fn decoded(segment: &str) -> Option<String> {
     let name = percent_decoded(segment)?;
-    let is_name = !matches!(&*name, "" | "." | "..") && !name.contains(['/', '\0']);
-    is_name.then_some(name)
+    (!matches!(&*name, "" | "." | "..") && !name.contains(['/', '\0'])).then_some(name)
 }
 
 /// A percent-encoded text, decoded; none if the result is not UTF-8.

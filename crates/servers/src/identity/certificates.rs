@@ -86,8 +86,8 @@ impl FrontProxy {
     /// Returns whether a certificate of this subject may name users.
     fn allows(&self, subject: &X509Name<'_>) -> bool {
         let allowed = &self.request_header.allowed_names;
-        let is_allowed = |name: &str| allowed.iter().any(|one| one == name);
-        allowed.is_empty() || common_name(subject).is_some_and(is_allowed)
+        allowed.is_empty()
+            || common_name(subject).is_some_and(|name| allowed.iter().any(|one| one == name))
     }
 }
 

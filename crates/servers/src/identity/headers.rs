@@ -12,16 +12,10 @@ const STANDARD_PREFIX: &str = "x-remote-";
 
 /// The user that the headers of a front proxy name; none without a name.
 pub fn user(headers: &HeaderMap, names: &RequestHeader) -> Option<User> {
-    let first = |names: &[String]| {
-        let texts = names.iter().flat_map(|name| texts(headers, name));
-        texts.into_iter().find(|text| !text.is_empty())
-    };
-    let group_names = names.group_headers.iter();
-    let groups = group_names.flat_map(|name| texts(headers, name));
     Some(User {
-        name: first(&names.username_headers)?,
-        uid: first(&names.uid_headers),
-        groups: groups.filter(|group| !group.is_empty()).collect(),
+        name: values(headers, &names.username_headers).next()?,
+        uid: values(headers, &names.uid_headers).next(),
+        groups: values(headers, &names.group_headers).collect(),
         extra: extra(headers, &names.extra_header_prefixes),
     })
 }
@@ -47,19 +41,35 @@ pub fn remove_standard(headers: &mut HeaderMap) {
 }
 
 fn remove_prefix(headers: &mut HeaderMap, prefix: &str) {
-    // An empty prefix would match every header.
-    let begins = |name: &&HeaderName| !prefix.is_empty() && name.as_str().starts_with(prefix);
-    let named: Vec<HeaderName> = headers.keys().filter(begins).cloned().collect();
+    if prefix.is_empty() {
+        // It would match every header.
+        return;
+    }
+    let named: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with(prefix))
+        .cloned()
+        .collect();
     for name in named {
         headers.remove(name);
     }
 }
 
+/// The values of these headers that are text and not empty.
+fn values(headers: &HeaderMap, names: &[String]) -> impl Iterator<Item = String> {
+    names
+        .iter()
+        .flat_map(|name| texts(headers, name))
+        .filter(|text| !text.is_empty())
+}
+
 /// The values of a header that are text.
 fn texts(headers: &HeaderMap, name: &str) -> Vec<String> {
-    let values = headers.get_all(name).iter();
-    let texts = values.filter_map(|value| String::from_utf8(value.as_bytes().to_vec()).ok());
-    texts.collect()
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| String::from_utf8(value.as_bytes().to_vec()).ok())
+        .collect()
 }
 
 /// The fields whose headers begin with one of these prefixes. The rest of a name is the key, percent-encoded.
@@ -72,8 +82,10 @@ fn extra(headers: &HeaderMap, prefixes: &[String]) -> BTreeMap<String, Vec<Strin
             };
             // A key that is not percent-encoded counts as it is, as in Go.
             let key = percent_decoded(key).unwrap_or_else(|| key.to_owned());
-            let values = extra.entry(key).or_default();
-            values.extend(texts(headers, name.as_str()));
+            extra
+                .entry(key)
+                .or_default()
+                .extend(texts(headers, name.as_str()));
         }
     }
     extra

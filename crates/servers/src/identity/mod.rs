@@ -208,8 +208,11 @@ impl<R> std::fmt::Debug for AccessControl<R> {
 
 /// A user with the group of every user that is known, as an API server adds it.
 fn with_group(mut user: User) -> User {
-    let is_sorted = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if user.name != ANONYMOUS && !user.groups.iter().any(is_sorted) {
+    let has_group = user
+        .groups
+        .iter()
+        .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+    if user.name != ANONYMOUS && !has_group {
         user.groups.push(AUTHENTICATED.to_owned());
     }
     user

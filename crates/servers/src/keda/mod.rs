@@ -115,8 +115,9 @@ pub fn service(
 
 fn router(scaler: Scaler, arriving: Arc<Quota<IpAddr>>) -> Router {
     let service = ExternalScalerServer::new(scaler).max_decoding_message_size(REQUEST_MAX);
-    let router = Routes::new(service).into_axum_router();
-    router.layer(from_fn_with_state(arriving, arrive_in_time))
+    Routes::new(service)
+        .into_axum_router()
+        .layer(from_fn_with_state(arriving, arrive_in_time))
 }
 
 /// Answers a request if its message arrives in time; refuses it if too many other messages have not arrived yet.
@@ -195,13 +196,12 @@ impl Statuses {
         if !self.autoscalers.is_synced() {
             return Err(Refusal::NotSynced);
         }
-        let named = self
-            .autoscalers
-            .get(&trigger.namespace, &trigger.autoscaler);
-        named.ok_or_else(|| Refusal::NotFound {
-            namespace: trigger.namespace.clone(),
-            name: trigger.autoscaler.clone(),
-        })
+        self.autoscalers
+            .get(&trigger.namespace, &trigger.autoscaler)
+            .ok_or_else(|| Refusal::NotFound {
+                namespace: trigger.namespace.clone(),
+                name: trigger.autoscaler.clone(),
+            })
     }
 }
 

@@ -136,22 +136,22 @@ impl<'a> Reading<'a> {
                 expected: metric_name,
             });
         }
-        let of_count = |count: Option<i32>| {
-            let count = count.unwrap_or_default();
-            (i64::from(count), f64::from(count))
-        };
-        let (metric_value, metric_value_float) = match self.trigger.source {
-            KedaSource::Floor => of_count(self.published.required()?),
-            KedaSource::Cron => of_count(self.published.open_windows()?),
+        let count = match self.trigger.source {
+            KedaSource::Floor => self.published.required()?,
+            KedaSource::Cron => self.published.open_windows()?,
             KedaSource::Forecast => {
                 let total = self.total()?;
-                (rounded_up(&total), nearest_f64(&total))
+                return Ok(MetricValue {
+                    metric_name,
+                    metric_value: rounded_up(&total),
+                    metric_value_float: nearest_f64(&total),
+                });
             }
         };
         Ok(MetricValue {
             metric_name,
-            metric_value,
-            metric_value_float,
+            metric_value: count.unwrap_or_default().into(),
+            metric_value_float: count.unwrap_or_default().into(),
         })
     }
 

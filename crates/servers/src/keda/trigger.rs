@@ -97,22 +97,24 @@ fn check_keys(metadata: &HashMap<String, String>, namespace: &str) -> Result<(),
         let namespace = namespace.to_owned();
         return Err(InvalidTrigger::Namespace { namespace });
     }
-    let known =
-        |key: &str| [KEDA_AUTOSCALER, SOURCE, METRIC].contains(&key) || OF_KEDA.contains(&key);
+    let unknown = metadata.keys().filter(|key| {
+        ![KEDA_AUTOSCALER, SOURCE, METRIC].contains(&&***key) && !OF_KEDA.contains(&&***key)
+    });
     // The first in alphabetical order, so that the message is always the same.
-    let unknown = metadata.keys().filter(|key| !known(key)).min();
-    unknown.map_or(Ok(()), |key| {
-        Err(InvalidTrigger::Unknown { key: key.clone() })
-    })
+    match unknown.min() {
+        None => Ok(()),
+        Some(key) => Err(InvalidTrigger::Unknown { key: key.clone() }),
+    }
 }
 
 fn source(text: &str) -> Result<KedaSource, InvalidTrigger> {
-    let all = KedaSource::ALL.into_iter();
-    let mut named = all.filter(|source| source.as_str() == text);
-    let value = || text.chars().take(64).collect();
-    named
-        .next()
-        .ok_or_else(|| InvalidTrigger::Source { value: value() })
+    KedaSource::ALL
+        .iter()
+        .copied()
+        .find(|source| source.as_str() == text)
+        .ok_or_else(|| InvalidTrigger::Source {
+            value: text.chars().take(64).collect(),
+        })
 }
 
 #[cfg(test)]

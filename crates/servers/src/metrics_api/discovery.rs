@@ -7,21 +7,18 @@ use serde_json::{Value, json};
 
 use foretide_api::published::{CRON_METRIC, POD_CPU_METRIC, PREDICTION_METRIC};
 
-/// One of the metric APIs that are served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// One of the metric APIs that are served: a value of `--apis`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub enum MetricApi {
-    /// `external.metrics.k8s.io`.
+    /// external.metrics.k8s.io
     External,
-    /// `custom.metrics.k8s.io`.
+    /// custom.metrics.k8s.io
     Custom,
 }
 
 // === impl MetricApi ===
 
 impl MetricApi {
-    /// Both APIs.
-    pub const ALL: [Self; 2] = [Self::External, Self::Custom];
-
     /// API group.
     #[must_use]
     pub const fn group(self) -> &'static str {
@@ -72,13 +69,13 @@ pub fn groups(apis: &[MetricApi]) -> Value {
 
 /// `/apis/GROUP`.
 pub fn group(api: MetricApi) -> Value {
-    let version = |version: &&str| {
-        json!({
-            "groupVersion": format!("{}/{version}", api.group()),
-            "version": version,
+    let versions: Vec<Value> = api
+        .versions()
+        .iter()
+        .map(|version| {
+            json!({ "groupVersion": format!("{}/{version}", api.group()), "version": version })
         })
-    };
-    let versions: Vec<Value> = api.versions().iter().map(version).collect();
+        .collect();
     json!({
         "kind": "APIGroup",
         "apiVersion": "v1",

@@ -59,10 +59,11 @@ impl Selectors {
     fn of(parameters: Parameters) -> Result<Self, Failure> {
         let Query(mut parameters) =
             parameters.map_err(|error| Failure::bad_request(error.body_text()))?;
-        let mut take = |key: &str| parameters.remove(key).unwrap_or_default();
+        let [label, metric_label] = ["labelSelector", "metricLabelSelector"]
+            .map(|key| parameters.remove(key).unwrap_or_default());
         Ok(Self {
-            label: take("labelSelector"),
-            metric_label: take("metricLabelSelector"),
+            label,
+            metric_label,
         })
     }
 
@@ -137,18 +138,20 @@ impl<A: Autoscalers, P: PodLister, U: UpstreamAdapter> MetricSources<A, P, U> {
         let selector = request.pod_selector()?;
         let objects = self.synced()?.of_namespace(request.namespace);
         let object = by_uid(&uid, request.namespace, &objects)?;
-        let listed = self.pods.list_pods(request.namespace, selector).await;
-        let pods = listed.map_err(|error| Failure::unavailable(chain(&error)))?;
+        let pods = self
+            .pods
+            .list_pods(request.namespace, selector)
+            .await
+            .map_err(|error| Failure::unavailable(chain(&error)))?;
         request.list(&object, &pods, self.clock.now()).map(Json)
     }
 
     /// The answer of the other adapter to a request for a metric that is not ours.
     async fn passed_on(&self, path: Vec<&str>, selectors: &Selectors) -> Answer {
         match &self.upstream {
-            Some(upstream) => {
-                let answer = pass_through::metric(upstream, path, selectors.pairs()).await;
-                answer.map(Json)
-            }
+            Some(upstream) => pass_through::metric(upstream, path, selectors.pairs())
+                .await
+                .map(Json),
             None => Err(Failure::not_found(format!(
                 "metric {:?} is not served here, and no upstream adapter is configured (--upstream-url); served are \
                  {PREDICTION_METRIC}, {CRON_METRIC} and, of pods, {POD_CPU_METRIC}",
@@ -162,8 +165,11 @@ impl<A: Autoscalers, P: PodLister, U: UpstreamAdapter> MetricSources<A, P, U> {
         // The first two parts of `/apis/GROUP/VERSION` are nothing and `apis`.
         let mut parts = uri.path().split('/').skip(2);
         let (group, version) = (parts.next(), parts.next());
-        let found = self.apis.iter().find(|api| Some(api.group()) == group);
-        let api = found.ok_or_else(|| Failure::not_found(format!("no path {}", uri.path())))?;
+        let api = self
+            .apis
+            .iter()
+            .find(|api| Some(api.group()) == group)
+            .ok_or_else(|| Failure::not_found(format!("no path {}", uri.path())))?;
         Ok((*api, version.unwrap_or_default()))
     }
 }

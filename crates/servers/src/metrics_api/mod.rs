@@ -129,11 +129,12 @@ async fn limit(State(slots): State<Arc<Semaphore>>, request: Request, next: Next
 }
 
 async fn end_in_time(request: Request, next: Next) -> Response {
-    let answered = timeout(DEADLINE, next.run(request)).await;
-    answered.unwrap_or_else(|_elapsed| {
-        let code = axum::http::StatusCode::GATEWAY_TIMEOUT;
-        Failure::new(code, format!("no answer within {DEADLINE:?}")).into_response()
-    })
+    timeout(DEADLINE, next.run(request))
+        .await
+        .unwrap_or_else(|_elapsed| {
+            let code = axum::http::StatusCode::GATEWAY_TIMEOUT;
+            Failure::new(code, format!("no answer within {DEADLINE:?}")).into_response()
+        })
 }
 
 /// A time as `metav1.Time` is written: in whole seconds.

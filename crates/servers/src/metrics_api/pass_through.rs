@@ -23,15 +23,19 @@ pub async fn metric<U: UpstreamAdapter>(
     path: Vec<&str>,
     parameters: [(&'static str, &str); 2],
 ) -> Result<Value, Failure> {
-    let has_value = |(_, value): &(&str, &str)| !value.is_empty();
     let request = UpstreamRequest {
         path,
-        parameters: parameters.into_iter().filter(has_value).collect(),
+        parameters: parameters
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .collect(),
         deadline: METRIC_DEADLINE,
         is_list: false,
     };
-    let answer = upstream.get(&request).await;
-    answer.map_err(|error| failure(upstream.name(), error))
+    upstream
+        .get(&request)
+        .await
+        .map_err(|error| failure(upstream.name(), error))
 }
 
 /// The metrics that another adapter lists; none if it does not respond.

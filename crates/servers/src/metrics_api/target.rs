@@ -62,19 +62,20 @@ impl TargetSelector {
         }
     }
 
+    fn is_of(&self, object: &EffectiveHorizontalPodAutoscaler) -> bool {
+        let target = &object.spec.scale_target_ref;
+        // A name that is no valid label value is requested by the label value that replaces it.
+        let is_named = target.name == self.name || label_value(&target.name) == self.name;
+        target.kind == self.kind && is_named
+    }
+
     /// The autoscaler of the target among those of its namespace: the only one in mode `Metric`.
     pub fn select(
         &self,
         namespace: &str,
         objects: &[Arc<EffectiveHorizontalPodAutoscaler>],
     ) -> Result<Arc<EffectiveHorizontalPodAutoscaler>, Failure> {
-        let is_of_target = |object: &&Arc<EffectiveHorizontalPodAutoscaler>| {
-            let target = &object.spec.scale_target_ref;
-            // A name that is no valid label value is requested by the label value that replaces it.
-            let is_named = target.name == self.name || label_value(&target.name) == self.name;
-            target.kind == self.kind && is_named
-        };
-        let all: Vec<_> = objects.iter().filter(is_of_target).collect();
+        let all: Vec<_> = objects.iter().filter(|object| self.is_of(object)).collect();
         let publishing = all.iter().filter(|object| publishes(object));
         let target = format!("{} {namespace}/{}", self.kind, self.name);
         match (publishing.collect::<Vec<_>>().as_slice(), all.as_slice()) {
@@ -101,14 +102,14 @@ pub fn by_uid(
     namespace: &str,
     objects: &[Arc<EffectiveHorizontalPodAutoscaler>],
 ) -> Result<Arc<EffectiveHorizontalPodAutoscaler>, Failure> {
-    let is_named = |object: &&Arc<EffectiveHorizontalPodAutoscaler>| {
-        object.metadata.uid.as_deref() == Some(uid)
-    };
-    let found = objects.iter().find(is_named).ok_or_else(|| {
-        Failure::not_found(format!(
-            "no EffectiveHorizontalPodAutoscaler of namespace {namespace} has the UID {uid:?}"
-        ))
-    })?;
+    let found = objects
+        .iter()
+        .find(|object| object.metadata.uid.as_deref() == Some(uid))
+        .ok_or_else(|| {
+            Failure::not_found(format!(
+                "no EffectiveHorizontalPodAutoscaler of namespace {namespace} has the UID {uid:?}"
+            ))
+        })?;
     if publishes(found) {
         Ok(Arc::clone(found))
     } else {
@@ -158,12 +159,9 @@ fn not_publishing(object: &EffectiveHorizontalPodAutoscaler) -> Failure {
 
 fn name(object: &EffectiveHorizontalPodAutoscaler) -> String {
     let meta = &object.metadata;
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!(
-        "EffectiveHorizontalPodAutoscaler {}/{}",
-        part(&meta.namespace),
-        part(&meta.name)
-    )
+    let [namespace, name] =
+        [&meta.namespace, &meta.name].map(|part| part.as_deref().unwrap_or_default());
+    format!("EffectiveHorizontalPodAutoscaler {namespace}/{name}")
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ fn sources() -> MetricSources<Fake, Pods, Upstream> {
         Arc::new(stale),
     ];
     MetricSources {
-        apis: MetricApi::ALL.to_vec(),
+        apis: vec![MetricApi::External, MetricApi::Custom],
         autoscalers: Fake::of(Some(all)),
         pods: Pods(vec![
             pod("web-d", Phase::Running, false),

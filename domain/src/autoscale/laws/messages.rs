@@ -444,7 +444,7 @@ fn every_number_between_the_sources_and_the_result_is_kept() {
             (Source::Cron, Some(n(90)), Reason::WindowActive),
         ]
     );
-    assert_eq!(decision.largest(Source::Forecast), Some(n(7)));
+    assert_eq!(decision.proposed()[&Source::Forecast], n(7));
 }
 
 fn table(conditions: &[Condition]) -> Vec<(&'static str, Status, &'static str)> {

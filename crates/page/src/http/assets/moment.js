@@ -9,6 +9,7 @@ export const STEPS = [
   ["limited", "Limited", "limited"],
   ["desired", "Desired", "desired"],
 ];
+/** The sources of proposals. */
 export const SOURCES = ["observed", "forecast", "cron"];
 const COLUMNS = ["needed", "expected", "expectedUpper", "current", "ready", "floor", "min", "max", ...SOURCES, ...STEPS.map(([column]) => column)];
 

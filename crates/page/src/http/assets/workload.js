@@ -11,7 +11,7 @@ const SPANS = { "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800 };
 const NAMES = { "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 d", all: "All" };
 const DEFAULT = "6h";
 /** Layers of the chart that are always drawn; the others only if they are picked. */
-const LAYERS = ["min", "max", "ready", "short", "observed", "forecast", "cron", "desired", "band", "needed", "expected", "ahead"];
+const LAYERS = ["min", "max", "ready", "short", ...SOURCES, "desired", "band", "needed", "expected", "ahead"];
 
 let plot = null;
 let hover = null;
@@ -173,7 +173,7 @@ function toolbar(app) {
 
 /** The chart as a table: the minutes in which something changed, the latest first. */
 function asTable({ data: { history }, link }) {
-  const columns = [["needed", "Needed"], ["expected", "Expected"], ["observed", "Observed"], ["forecast", "Forecast"], ["cron", "Cron"], ...STEPS.map(([column, name]) => [column, name]), ["ready", "Ready"]];
+  const columns = [["needed", "Needed"], ["expected", "Expected"], ...SOURCES.map((each) => [each, each[0].toUpperCase() + each.slice(1)]), ...STEPS.map(([column, name]) => [column, name]), ["ready", "Ready"]];
   const changed = (i) => !i || ["desired", "ready", "highest"].some((column) => history[column]?.[i] !== history[column]?.[i - 1]);
   const rows = history.times.map((_, i) => i).filter(changed).reverse().slice(0, 60);
   const row = (i) => h("tr", h("th", { scope: "row" }, h("a", { href: link({ at: history.times[i] }) }, written(history.times[i]))),
