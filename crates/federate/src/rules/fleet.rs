@@ -7,14 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     ClassifiedFleet,
     member::{Change, DivisionLimits, MemberState, sum},
-    participation::MemberRole,
 };
-use crate::{AssignmentKind, Health, Ledger, Policy, Surplus, Total, share};
-use foretide_domain::{Replicas, workload::Mode};
+use crate::{Ledger, Policy, Surplus, Total, share};
+use foretide_domain::Replicas;
 
 /// A fleet while the rules run.
 pub struct RuleContext<'a> {
     pub policy: &'a Policy,
+    pub course: &'a Course,
     pub total: &'a Total,
     pub now: Timestamp,
     /// The next ledger; its entries are in `members` until the end.
@@ -24,15 +24,21 @@ pub struct RuleContext<'a> {
     /// True if a member with a share is no longer listed.
     pub vanished: bool,
     pub floor: Floor<'a>,
-    /// In Direct mode the count of the fleet, as far as it is for the active members ([`of_active`]).
-    pub desired: Option<u32>,
 }
 
-/// The floor of a fleet.
+/// The floor of a fleet, and in Direct its count, which is divided alike.
 #[derive(Clone, Default)]
 pub struct Floor<'a> {
-    /// The number that is divided; in Direct mode the count of the fleet if that is larger, because it is divided alike.
+    /// The number that is divided.
     pub count: u32,
+    /// The count of the fleet that is divided in Direct, as far as it is for the active members.
+    pub desired: Option<u32>,
+    /// The count that one autoscaler over the whole fleet would keep, if that is known.
+    pub kept: Option<u32>,
+    /// The part of `count` that members which keep their share and cannot be changed meet by their minimums.
+    pub met: u32,
+    /// The part of `met` by members that others scale.
+    pub met_by_others: u32,
     /// The number that forecast, cron windows and fleet metrics alone request.
     pub requested: u32,
     /// True if a landing raises it above what is requested, so that others become ready before pods end.
@@ -45,6 +51,49 @@ pub struct Floor<'a> {
 
 /// A rule: it reads the fleet as the rules before it have left it, and returns what it changes.
 pub type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
+
+/// The rules of one policy in their order, in lists that policies share, and the orders that they go by.
+pub struct Course {
+    /// The count that is divided in addition to the floor.
+    pub claim: &'static [Rule],
+    /// Budgets, and the needs of members.
+    pub assignment: &'static [Rule],
+    /// Budget moves between members.
+    pub moves: &'static [Rule],
+    /// The end of pods in members of low priority.
+    pub shrink: &'static [Rule],
+    /// The member that is put to sleep.
+    pub sleep: &'static [Rule],
+    /// The members that are woken.
+    pub wake: &'static [Rule],
+    /// The shares of the floor.
+    pub shares: &'static [Rule],
+    /// The counts that the hub writes.
+    pub counts: &'static [Rule],
+    /// The most that a member can be given of what is divided.
+    pub room: fn(&MemberState<'_>) -> u32,
+    /// The tier of a member, where members are filled by priority.
+    pub tier: fn(&MemberState<'_>) -> Option<i64>,
+    /// The rank of a member by the policy; the lowest sleeps first.
+    pub rank: fn(&MemberState<'_>) -> i64,
+}
+
+impl Course {
+    fn rules(&self) -> impl Iterator<Item = &'static Rule> {
+        [
+            self.claim,
+            self.assignment,
+            self.moves,
+            self.shrink,
+            self.sleep,
+            self.wake,
+            self.shares,
+            self.counts,
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
 
 /// The changes of a rule: of members, and of the fleet as a whole where that is given.
 #[derive(Default)]
@@ -79,9 +128,9 @@ impl<'a> Step<'a> {
 }
 
 impl<'a> RuleContext<'a> {
-    /// Applies rules, one after the other.
-    pub fn follow(&mut self, rules: &[Rule]) {
-        for rule in rules {
+    /// Applies the rules of the policy, one after the other.
+    pub fn follow(&mut self) {
+        for rule in self.course.rules() {
             let step = rule(self);
             if let Some(ledger) = step.ledger {
                 self.ledger = ledger;
@@ -97,35 +146,41 @@ impl<'a> RuleContext<'a> {
 
     /// The priority of a member, where members are filled by priority.
     pub fn tier(&self, state: &MemberState<'_>) -> Option<i64> {
-        let has_tiers = self.policy.kind == AssignmentKind::Prioritized;
-        state.preference.priority.filter(|_| has_tiers)
+        (self.course.tier)(state)
     }
 
     /// The context before the first rule.
-    pub fn new(fleet: ClassifiedFleet<'a>, total: &'a Total) -> Self {
+    pub fn new(fleet: ClassifiedFleet<'a>, course: &'a Course, total: &'a Total) -> Self {
         let (policy, states) = (fleet.policy, fleet.members);
         let mut ledger = fleet.ledger.clone();
         let entries = std::mem::take(&mut ledger.members);
         let known = states.iter().filter(|s| s.known && s.entry.has_share());
         let floor = total.floor.map_or(0, Replicas::get);
-        let desired = match policy.mode {
-            Mode::Direct => of_active(policy, total, &states),
-            Mode::Delegated | Mode::Metric => None,
+        let pinned = states.iter().filter(|state| state.role.is_pinned());
+        let of_others = pinned.clone().filter(|state| !state.is_counted());
+        // Where each member has the whole floor for itself, none meets a part of it for another.
+        let met = if policy.scheme().divides {
+            sum(pinned.map(MemberState::min))
+        } else {
+            0
         };
         Self {
             // A member with a share is no longer listed.
             vanished: known.count() < entries.values().filter(|e| e.has_share()).count(),
             floor: Floor {
-                count: floor.max(desired.unwrap_or(0)),
+                count: floor,
                 requested: floor,
+                kept: total.desired.map(Replicas::get),
+                met,
+                met_by_others: sum(of_others.map(MemberState::min)),
                 ..Floor::default()
             },
             policy,
+            course,
             total,
             now: fleet.now,
             ledger,
             members: states,
-            desired,
         }
     }
 
@@ -229,30 +284,4 @@ impl<'a> RuleContext<'a> {
         }
         shares
     }
-}
-
-/// The count of the fleet in Direct mode without the pods of members that are seen and cannot be changed, such as one
-/// that is healthy again and gets a share after a cooldown.
-///
-/// The count was computed from all pods that run. While it is only kept, because a metric is missing or the history was
-/// lost, it would otherwise make the active members start as many pods once more with every sync.
-///
-/// What is left is at least the demand, if that is known: pods of a member that has failed may not serve.
-fn of_active(policy: &Policy, total: &Total, states: &[MemberState<'_>]) -> Option<u32> {
-    let desired = total.desired?.get();
-    let kept = sum(states
-        .iter()
-        .filter(|state| is_kept(state))
-        .map(MemberState::reported));
-    let least = total.finite_demand().map_or(0, |demand| {
-        Replicas::from_f64_ceil(demand).max(policy.bounds.min).get()
-    });
-    Some(desired.saturating_sub(kept).max(least).min(desired))
-}
-
-/// True if the pods of a member are in the count of the fleet, and neither written nor about to end.
-fn is_kept(state: &MemberState<'_>) -> bool {
-    let is_seen = !matches!(state.member.health, Health::Unknown { .. });
-    let is_changed = matches!(state.role, MemberRole::Active | MemberRole::Draining);
-    state.is_counted() && is_seen && !is_changed
 }

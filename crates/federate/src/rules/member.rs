@@ -52,6 +52,8 @@ pub struct Observed<'a> {
     pub blocked: bool,
     /// The minimum and written maximum after the last decision; absent for a new member.
     pub previous: Option<ReplicaBounds>,
+    /// The bounds in force: those of its autoscaler; in Direct, where it has none, `previous`.
+    pub present: Option<ReplicaBounds>,
 }
 
 /// The decisions of the rules for a member, beside its budget.
@@ -68,8 +70,8 @@ pub struct Decided {
     /// The replicas to write: of a workload that the hub creates (R3), of a member that is put to sleep or woken (R10,
     /// R11).
     pub write: Option<u32>,
-    /// The count in Direct mode.
-    pub count: u32,
+    /// The count, where the hub writes it.
+    pub count: Option<u32>,
     /// The reasons, the deciding one first. R10 and R11 read from them what the rules before them did.
     pub reasons: Vec<Reason>,
     /// The deciding reason with its numbers.
@@ -454,7 +456,7 @@ impl<'a> MemberState<'a> {
                 (entry.woken, entry.slept) = (Some(now), None);
                 entry.needed = stays_awake.or(entry.needed);
             }
-            Effect::Count(count) => decided.count = count,
+            Effect::Count(count) => decided.count = Some(count),
         }
     }
 

@@ -7,9 +7,9 @@ use super::participation::{MemberRole, Participation};
 use super::{proof, taints};
 use crate::{
     Dropped, EffectivePreference, Entry, FailurePolicy, Health, Ledger, Member, Membership, Policy,
-    Reason, ShareStatus, WorkloadSource, assign::is_usable,
+    Reason, ShareStatus, WorkloadSource, candidate::is_usable,
 };
-use foretide_domain::ReplicaBounds;
+use foretide_domain::{ReplicaBounds, workload::Mode};
 
 /// An observation older than this many periods counts as no answer.
 const STALE_PERIODS: i32 = 3;
@@ -112,8 +112,7 @@ impl<'a> RoleClassifier<'_, 'a> {
                 MemberRole::Recovering
             }
             None if self.is_recovering() => MemberRole::Failed,
-            None if self.has_share() => self.with_share(answers),
-            None => self.without_share(answers),
+            None => self.available(answers),
         }
     }
 
@@ -121,34 +120,30 @@ impl<'a> RoleClassifier<'_, 'a> {
         self.entry.is_some_and(Entry::has_share)
     }
 
-    fn with_share(&self, answers: bool) -> MemberRole {
+    /// The role of a member that is not unavailable for too long.
+    fn available(&self, answers: bool) -> MemberRole {
         if !answers {
-            MemberRole::Lost
-        } else if self.is_absent() {
+            self.kept(MemberRole::Lost, Reason::Unknown)
+        } else if self.policy.source == WorkloadSource::Members && self.member.pods.is_none() {
             MemberRole::Outside(Reason::TargetAbsent)
         } else if self.is_unwell() {
-            MemberRole::Lost
+            self.kept(MemberRole::Lost, Reason::Failed)
         } else if self.member.is_scaled_by_others() {
-            MemberRole::Foreign
+            // To give it a share, the hub would have to overwrite the other writer once.
+            self.kept(MemberRole::Foreign, Reason::Foreign)
+        } else if self.closed && !self.has_share() {
+            MemberRole::Outside(Reason::Tainted)
         } else {
             MemberRole::Active
         }
     }
 
-    fn without_share(&self, answers: bool) -> MemberRole {
-        if !answers {
-            MemberRole::Outside(Reason::Unknown)
-        } else if self.is_absent() {
-            MemberRole::Outside(Reason::TargetAbsent)
-        } else if self.is_unwell() {
-            MemberRole::Outside(Reason::Failed)
-        } else if self.member.is_scaled_by_others() {
-            // To give it a share, the hub would have to overwrite the other writer once.
-            MemberRole::Outside(Reason::Foreign)
-        } else if self.closed {
-            MemberRole::Outside(Reason::Tainted)
+    /// The role of a member that cannot be changed: with a share it keeps that, without one it gets none for a reason.
+    fn kept(&self, role: MemberRole, reason: Reason) -> MemberRole {
+        if self.has_share() {
+            role
         } else {
-            MemberRole::Active
+            MemberRole::Outside(reason)
         }
     }
 
@@ -190,10 +185,6 @@ impl<'a> RoleClassifier<'_, 'a> {
         })
     }
 
-    fn is_absent(&self) -> bool {
-        self.policy.source == WorkloadSource::Members && self.member.pods.is_none()
-    }
-
     /// The state that the rules start from.
     fn state(
         &self,
@@ -226,6 +217,9 @@ impl<'a> RoleClassifier<'_, 'a> {
         let replicas = pods.replicas.get().min(most.max(1));
         // Capped after the subtraction: a maximum that was just lowered ends the unschedulable pods first.
         let placed = pods.placed().get().min(replicas);
+        let previous = self
+            .entry
+            .map(|entry| ReplicaBounds::new(entry.min, entry.written));
         let mut observed = Observed {
             member: self.member,
             preference,
@@ -240,9 +234,11 @@ impl<'a> RoleClassifier<'_, 'a> {
             proved: None,
             closed: self.closed,
             blocked: false,
-            previous: self
-                .entry
-                .map(|entry| ReplicaBounds::new(entry.min, entry.written)),
+            previous,
+            present: match self.policy.mode {
+                Mode::Delegated | Mode::Metric => self.member.hpa,
+                Mode::Direct => previous,
+            },
         };
         if let Some(estimate) = observed.estimated_capacity() {
             observed.capacity = estimate.get().min(max);
