@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The crate owns the rules ([`decide`]), the divisions below them ([`assign()`], [`share`], [`distribute()`],
-//! [`quota_split`], [`webster`], [`fill`]), the capacity of a cluster ([`Supply::capacity`]), the selection of clusters
+//! [`quota_split`], [`webster`], [`fill`]), what an assignment policy and a mode mean for both (`scheme` and `rules`, one
+//! row for each), the capacity of a cluster ([`Supply::capacity`]), the selection of clusters
 //! ([`Affinity`], [`Toleration`]), and the [`Ledger`], which is stored between decisions. Everything is pure and
 //! deterministic; every timer is a value in the ledger. MIN and MAX stand for the fleet's `minReplicas` and
 //! `maxReplicas`.

@@ -19,8 +19,8 @@ pub enum Dropped {
 impl Policy {
     /// Merges the preferences that match one cluster; `None` when the policy's affinity does not match it.
     ///
-    /// A lower limit wins over a smaller upper one. `Duplicated` ignores limits. Whether a missing
-    /// weight or priority excludes the cluster depends on the other clusters: see [`Policy::effective_preferences`].
+    /// A lower limit wins over a smaller upper one. `Duplicated` ignores limits. Whether a missing weight or priority
+    /// excludes the cluster depends on the other clusters: see [`Policy::effective_preferences`].
     #[must_use]
     pub fn effective_preference(&self, cluster: &Profile) -> Option<EffectivePreference> {
         let matching = self.preferences.iter();

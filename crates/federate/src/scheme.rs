@@ -36,14 +36,14 @@ pub struct Scheme {
     pub floor: fn(u32, &Parties<'_>) -> Split,
     /// Divides a count in Direct; the last argument is what each runs now, within its bounds.
     count: fn(u32, &Parties<'_>, Vec<u32>) -> Split,
-    /// The weights of the candidates, in their order; the capacity of one is the second argument where it is unknown.
-    weights: fn(&[Candidate<'_>], u32) -> Vec<u64>,
+    /// The weight of a candidate; the second argument is its capacity where that is unknown.
+    weight: fn(&Candidate<'_>, u32) -> Option<u64>,
     /// The tier of a candidate with this weight; the first in order is filled first.
     tier: for<'a> fn(&Candidate<'a>, u64) -> Tier<'a>,
 }
 
 /// The order of filling: by priority, then members that run the workload, then by weight, then by name.
-type Tier<'a> = (Reverse<Option<i64>>, Reverse<bool>, Reverse<u64>, &'a str);
+type Tier<'a> = Reverse<(Option<i64>, bool, u64, Reverse<&'a str>)>;
 
 /// The recipients of a division, in the order of its shares, and the position of each in the order of filling.
 pub struct Parties<'a> {
@@ -92,40 +92,34 @@ const DUPLICATED: Scheme = Scheme {
     share: |n, parties, _| each(parties, |_| n),
     floor: |n, parties| each(parties, |recipient| n.min(recipient.max)),
     count: |n, parties, _| each(parties, |recipient| within_bounds(n, recipient)),
-    weights: capacities,
-    tier: by_size,
+    weight: |it, max| Some(it.capacity_or(max).into()),
+    tier: |it, weight| Reverse((None, it.hosts, weight, Reverse(it.name))),
 };
 
 const STATIC_WEIGHTED: Scheme = Scheme {
     divides: true,
-    moves_budgets: false,
-    weighs_capacity: false,
     unweighted: Some(Remark::NoWeights),
     admit: weighted,
     share: |n, parties, _| quota_split(n, &parties.recipients),
     floor: |n, parties| webster(n, &parties.recipients, Ties::default()),
     count: |n, parties, _| webster(n, &parties.recipients, Ties::default()),
-    weights: preferred,
-    tier: by_size,
+    weight: |it, _| Some(it.preference.weight.unwrap_or_default()),
+    ..DUPLICATED
 };
 
 const WEIGHTED_BY_CAPACITY: Scheme = Scheme {
     moves_budgets: true,
     weighs_capacity: true,
     admit: |preference, _| Some(preference),
-    count: |n, parties, kept| {
-        sticky(n, parties, kept, |capacity, kept| {
-            capacity.saturating_sub(kept)
-        })
-    },
-    weights: capacities,
+    count: |n, parties, kept| sticky(n, parties, kept, u64::saturating_sub),
+    weight: DUPLICATED.weight,
     ..STATIC_WEIGHTED
 };
 
 const WEIGHTED_BY_DEMAND: Scheme = Scheme {
     weighs_capacity: false,
     count: |n, parties, kept| sticky(n, parties, kept, |demand, _| demand),
-    weights: demands,
+    weight: |it, _| it.demand_weight(),
     ..WEIGHTED_BY_CAPACITY
 };
 
@@ -139,7 +133,7 @@ const AGGREGATED: Scheme = Scheme {
 
 const PRIORITIZED: Scheme = Scheme {
     admit: |preference, _| preference.priority.map(|_| preference),
-    tier: by_priority,
+    tier: |it, _| Reverse((it.preference.priority, false, 0, Reverse(""))),
     ..AGGREGATED
 };
 
@@ -167,26 +161,24 @@ impl<'a> Parties<'a> {
     /// The candidates, with their weights and ranks by the policy.
     pub(crate) fn new(policy: &Policy, candidates: &[Candidate<'a>]) -> Self {
         let weights = weights(policy, candidates);
-        let tiers = candidates.iter().zip(&weights);
-        let tiers: Vec<_> = tiers
-            .map(|(it, weight)| (policy.scheme().tier)(it, *weight))
-            .collect();
-        let order: BTreeMap<_, _> = BTreeSet::from_iter(&tiers).into_iter().zip(0..).collect();
-        let recipients = candidates
-            .iter()
-            .zip(weights)
-            .map(|(candidate, weight)| Recipient {
+        let (mut recipients, mut tiers) = (Vec::new(), Vec::new());
+        for (candidate, weight) in candidates.iter().zip(weights) {
+            tiers.push((policy.scheme().tier)(candidate, weight));
+            recipients.push(Recipient {
                 name: candidate.name,
                 weight,
                 min: candidate.preference.min.get(),
                 max: candidate.preference.max.get(),
             });
+        }
+        let order: BTreeSet<_> = tiers.iter().collect();
+        let order: BTreeMap<_, _> = order.into_iter().zip(0..).collect();
         Self {
-            recipients: recipients.collect(),
             ranks: tiers
                 .iter()
-                .filter_map(|tier| order.get(tier).copied())
+                .filter_map(|it| order.get(it).copied())
                 .collect(),
+            recipients,
         }
     }
 
@@ -303,33 +295,16 @@ pub fn distribute(
 /// The weights of the candidates: those of the preferences, the demand, or otherwise the capacity, which is also what
 /// [`fill`] fills up to.
 ///
-/// Demand weighs as the sum over a member's pods, because an average per pod would change with every move.
+/// Demand weighs as the sum over a member's pods, because an average per pod would change with every move. A member whose
+/// demand is unknown counts as an average one.
 ///
 /// # Units
 /// Replicas for capacities, thousandths of a replica for demand, and the numbers of the spec for preferences; only
 /// their ratios matter.
 #[must_use]
 pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
-    (policy.scheme().weights)(candidates, policy.bounds.max.get())
-}
-
-fn capacities(candidates: &[Candidate<'_>], max: u32) -> Vec<u64> {
-    candidates
-        .iter()
-        .map(|candidate| u64::from(candidate.capacity_or(max)))
-        .collect()
-}
-
-fn preferred(candidates: &[Candidate<'_>], _: u32) -> Vec<u64> {
-    candidates
-        .iter()
-        .map(|candidate| candidate.preference.weight.unwrap_or_default())
-        .collect()
-}
-
-/// Demands as weights. A member whose demand is unknown counts as an average one.
-fn demands(candidates: &[Candidate<'_>], _: u32) -> Vec<u64> {
-    let weights: Vec<_> = candidates.iter().map(Candidate::demand_weight).collect();
+    let (max, weight) = (policy.bounds.max.get(), policy.scheme().weight);
+    let weights: Vec<_> = candidates.iter().map(|it| weight(it, max)).collect();
     let known = weights.iter().flatten().count();
     let mean = weights
         .iter()
@@ -341,25 +316,6 @@ fn demands(candidates: &[Candidate<'_>], _: u32) -> Vec<u64> {
         .into_iter()
         .map(|weight| weight.unwrap_or(mean))
         .collect()
-}
-
-fn by_size<'a>(candidate: &Candidate<'a>, weight: u64) -> Tier<'a> {
-    (
-        Reverse(None),
-        Reverse(candidate.hosts),
-        Reverse(weight),
-        candidate.name,
-    )
-}
-
-/// One tier for each priority.
-fn by_priority<'a>(candidate: &Candidate<'a>, _: u64) -> Tier<'a> {
-    (
-        Reverse(candidate.preference.priority),
-        Reverse(false),
-        Reverse(0),
-        "",
-    )
 }
 
 /// Without any weight all clusters are equal; with some, a cluster without one is left out.

@@ -70,11 +70,14 @@ impl Context<'_> {
         let forecasts = self.forecast(history);
         let windows = self.windows();
         let crons = self.cron(&windows);
-        let published = self.published(&forecasts, &crons);
+        let (floor, published) = if self.course.publishes {
+            (None, self.published(&forecasts, &crons))
+        } else {
+            let counts = forecasts.iter().chain(&crons).filter_map(|it| it.replicas);
+            (counts.max(), Vec::new())
+        };
         let observed = self.observed_lane_with(&published, history);
         let mut all = self.observed(observed.as_ref());
-        let floor_sources = forecasts.iter().chain(&crons).filter(|_| !self.publishes());
-        let floor = floor_sources.filter_map(|proposal| proposal.replicas).max();
         all.extend(forecasts);
         all.extend(crons);
         Proposals {
@@ -86,11 +89,8 @@ impl Context<'_> {
         }
     }
 
-    /// The metrics that the child reads in addition to those of the spec; none outside mode Metric.
+    /// The metrics that the child reads in addition to those of the spec.
     fn published(&self, forecasts: &[Proposal], crons: &[Proposal]) -> Vec<PublishedMetric> {
-        if !self.publishes() {
-            return Vec::new();
-        }
         let cron = self.workload.has_crons().then(|| {
             PublishedMetric::of_crons(CronInputs {
                 open: crons.iter().filter_map(|cron| cron.replicas).max(),
@@ -192,11 +192,11 @@ impl Context<'_> {
 
     fn forecast_of(&self, reading: &ForecastReading, history: &History) -> Proposal {
         let held = history.forecast_held.get(&reading.name).copied();
-        let proposal = if self.publishes() {
-            // The rule of the HPA applies.
-            forecast::propose_peak(&as_read_by_hpa(reading))
+        // A metric is not held at a count: the rule of the HPA applies.
+        let (proposal, floor_held) = if self.course.publishes {
+            (forecast::propose_peak(&as_read_by_hpa(reading)), None)
         } else {
-            forecast::propose(reading, held)
+            (forecast::propose(reading, held), held)
         };
         let division = history.division.get(&reading.name);
         if division.is_some_and(|division| !division.divides()) {
@@ -213,8 +213,8 @@ impl Context<'_> {
             return proposal;
         };
         match (proposal.replicas, held) {
-            (Some(asked), Some(held)) if asked > held && !self.publishes() => Proposal {
-                replicas: Some(held),
+            (Some(asked), _) if floor_held.is_some_and(|held| asked > held) => Proposal {
+                replicas: floor_held,
                 asked: Some(asked),
                 reason: Reason::PodsChanging,
                 message,

@@ -41,7 +41,7 @@ pub fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         // What was observed under the former budgets does not count for the new ones.
         excess_since: None,
         idle_since: None,
-        landing: landing::new_landing(fleet, served(fleet, &shares)),
+        landing: landing::new_landing(fleet, served(fleet, &shares)).or(fleet.ledger.landing),
         ..fleet.ledger.clone()
     };
     let members = fleet.members.iter().zip(shares);
@@ -144,11 +144,11 @@ pub fn candidate_with<'a>(state: &MemberState<'a>, max: u32) -> Candidate<'a> {
 
 fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     let bounds = fleet.policy.bounds;
-    if !fleet.policy.scheme().divides || fleet.pinned().next().is_none() {
+    if fleet.holders().next().is_none() {
         return divide(fleet.policy, bounds, candidates);
     }
     // Divided among all first, so that each of the others gets its own share of MIN.
-    let lost = fleet.pinned().map(candidate);
+    let lost = fleet.holders().map(candidate);
     let all: Vec<_> = candidates.iter().copied().chain(lost).collect();
     let shares = divide(fleet.policy, bounds, &all).members;
     let mut raised = candidates.to_vec();
@@ -158,8 +158,8 @@ fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
         preference.min = preference.min.max(share.min);
         preference.max = preference.max.max(preference.min);
     }
-    let min_held = sum(fleet.pinned().map(MemberState::min));
-    let max_held = sum(fleet.pinned().map(MemberState::max));
+    let min_held = sum(fleet.holders().map(MemberState::min));
+    let max_held = sum(fleet.holders().map(MemberState::max));
     let left = ReplicaBounds::new(
         bounds.min.saturating_sub(Replicas::new(min_held)),
         bounds.max.saturating_sub(Replicas::new(max_held)),

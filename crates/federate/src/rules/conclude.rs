@@ -55,8 +55,8 @@ pub fn conclude(mut fleet: RuleContext<'_>) -> (FleetDecision, Ledger) {
     let (unmet, policy, now) = (fleet.floor.unmet, fleet.policy, fleet.now);
     let goal = fleet.floor.lands.then_some(fleet.floor.count);
     for mut state in fleet.members {
-        let before = state.present;
-        let outcome = outcome(&state, policy.source);
+        let before = (fleet.course.present)(&state);
+        let outcome = outcome(&state, policy.source, before);
         if outcome.action.writes() {
             // The order of the members decides between equal urgencies.
             order.push((
@@ -98,8 +98,12 @@ fn put_in_order(state: &mut MemberState<'_>) {
     }
 }
 
-fn outcome(state: &MemberState<'_>, source: WorkloadSource) -> Outcome {
-    let (before, none) = (state.present, ReplicaBounds::default());
+fn outcome(
+    state: &MemberState<'_>,
+    source: WorkloadSource,
+    before: Option<ReplicaBounds>,
+) -> Outcome {
+    let none = ReplicaBounds::default();
     match state.role {
         MemberRole::Foreign if let Some(min) = state.decided.count => Outcome {
             replicas: Some(min),
@@ -117,15 +121,19 @@ fn outcome(state: &MemberState<'_>, source: WorkloadSource) -> Outcome {
         ) => Outcome::of(Action::Hold, before.unwrap_or_default()),
         MemberRole::Outside(_) if state.member.hpa.is_some() => Outcome::of(Action::Delete, none),
         MemberRole::Outside(_) => Outcome::default(),
-        MemberRole::Draining => ended(state, source),
-        MemberRole::Active if state.max() == 0 => ended(state, source),
-        MemberRole::Active => running(state),
+        MemberRole::Draining => ended(state, source, before),
+        MemberRole::Active if state.max() == 0 => ended(state, source, before),
+        MemberRole::Active => running(state, before),
     }
 }
 
 /// A member without a share keeps its pods until others are ready, then is drained, then Foretide's objects in it are
 /// deleted. Where the hub places the workload, one that is not from the hub is not changed.
-fn ended(state: &MemberState<'_>, source: WorkloadSource) -> Outcome {
+fn ended(
+    state: &MemberState<'_>,
+    source: WorkloadSource,
+    present: Option<ReplicaBounds>,
+) -> Outcome {
     let Member {
         pods,
         foreign_workload: is_theirs,
@@ -133,7 +141,7 @@ fn ended(state: &MemberState<'_>, source: WorkloadSource) -> Outcome {
     } = *state.member;
     let runs = pods.is_some_and(|pods| pods.replicas > Replicas::ZERO);
     let is_ours = source == WorkloadSource::Hub && pods.is_some() && !is_theirs;
-    let present = state.present.filter(|bounds| bounds.max > Replicas::ZERO);
+    let present = present.filter(|bounds| bounds.max > Replicas::ZERO);
     if state.decided.keep > 0 {
         // Pods that never were the fleet's are kept without bounds, and none are stored.
         let never_was_ours = state
@@ -158,7 +166,7 @@ fn ended(state: &MemberState<'_>, source: WorkloadSource) -> Outcome {
     }
 }
 
-fn running(state: &MemberState<'_>) -> Outcome {
+fn running(state: &MemberState<'_>, present: Option<ReplicaBounds>) -> Outcome {
     let bounds = counts(state.written_min(), state.max().max(state.decided.keep));
     let there = state.member.pods.map(|pods| pods.replicas.get());
     let replicas = match state.decided.count {
@@ -167,28 +175,26 @@ fn running(state: &MemberState<'_>) -> Outcome {
     };
     // A minimum of the ledger, from which a count may come, is not in order before the rules have run.
     let replicas = replicas.map(|count| count.min(bounds.max.get()));
+    let is_bounded = state.decided.count.is_none();
+    let differs = if is_bounded {
+        present != Some(bounds) || state.decided.hold != state.entry.held
+    } else {
+        replicas != there
+    };
     let action = match (there, replicas) {
         // Only the hub's: a member that lacks another's is no candidate.
         (None, _) => Action::Create,
         (Some(0), Some(n)) if n > 0 => Action::Wake,
         (Some(r), Some(0)) if r > 0 => Action::Sleep,
-        _ if state.decided.count.is_some() => update_if(replicas != there),
-        _ if state.present.is_none() => Action::Create,
-        _ => update_if(state.present != Some(bounds) || state.decided.hold != state.entry.held),
+        _ if is_bounded && present.is_none() => Action::Create,
+        _ if differs => Action::Update,
+        _ => Action::Keep,
     };
     let replicas = replicas.or(there.is_none().then_some(0));
     Outcome {
         action,
         bounds,
         replicas,
-    }
-}
-
-const fn update_if(differs: bool) -> Action {
-    if differs {
-        Action::Update
-    } else {
-        Action::Keep
     }
 }
 

@@ -116,7 +116,7 @@ fn balanced(fleet: &RuleContext<'_>) -> Condition {
 
 /// By how much maximums exceed MAX because members that cannot be changed keep theirs.
 fn held_by_lost(fleet: &RuleContext<'_>) -> u32 {
-    if !fleet.policy.scheme().divides || fleet.pinned().next().is_none() {
+    if fleet.holders().next().is_none() {
         return 0;
     }
     let least = sum(fleet.members.iter().map(MemberState::lower_limit));

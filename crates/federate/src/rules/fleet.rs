@@ -9,7 +9,7 @@ use super::{
     member::{Change, DivisionLimits, MemberState, sum},
 };
 use crate::{Ledger, Policy, Surplus, Total, share};
-use foretide_domain::Replicas;
+use foretide_domain::{ReplicaBounds, Replicas};
 
 /// A fleet while the rules run.
 pub struct RuleContext<'a> {
@@ -52,12 +52,12 @@ pub struct Floor<'a> {
 /// A rule: it reads the fleet as the rules before it have left it, and returns what it changes.
 pub type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
 
-/// The rules of one policy in their order, in lists that policies share, and the orders that they go by.
+/// The rules of one policy, and the orders that they go by.
 pub struct Course {
     /// The count that is divided in addition to the floor.
     pub claim: &'static [Rule],
-    /// Budgets, and the needs of members.
-    pub assignment: &'static [Rule],
+    /// The shares of the floor.
+    pub shares: &'static [Rule],
     /// Budget moves between members.
     pub moves: &'static [Rule],
     /// The end of pods in members of low priority.
@@ -66,33 +66,16 @@ pub struct Course {
     pub sleep: &'static [Rule],
     /// The members that are woken.
     pub wake: &'static [Rule],
-    /// The shares of the floor.
-    pub shares: &'static [Rule],
     /// The counts that the hub writes.
     pub counts: &'static [Rule],
+    /// The present bounds of a member.
+    pub present: fn(&MemberState<'_>) -> Option<ReplicaBounds>,
     /// The most that a member can be given of what is divided.
     pub room: fn(&MemberState<'_>) -> u32,
     /// The tier of a member, where members are filled by priority.
     pub tier: fn(&MemberState<'_>) -> Option<i64>,
     /// The rank of a member by the policy; the lowest sleeps first.
     pub rank: fn(&MemberState<'_>) -> i64,
-}
-
-impl Course {
-    fn rules(&self) -> impl Iterator<Item = &'static Rule> {
-        [
-            self.claim,
-            self.assignment,
-            self.moves,
-            self.shrink,
-            self.sleep,
-            self.wake,
-            self.shares,
-            self.counts,
-        ]
-        .into_iter()
-        .flatten()
-    }
 }
 
 /// The changes of a rule: of members, and of the fleet as a whole where that is given.
@@ -128,9 +111,9 @@ impl<'a> Step<'a> {
 }
 
 impl<'a> RuleContext<'a> {
-    /// Applies the rules of the policy, one after the other.
-    pub fn follow(&mut self) {
-        for rule in self.course.rules() {
+    /// Applies rules, one after the other.
+    pub fn follow(&mut self, rules: &[Rule]) {
+        for rule in rules {
             let step = rule(self);
             if let Some(ledger) = step.ledger {
                 self.ledger = ledger;
@@ -156,23 +139,13 @@ impl<'a> RuleContext<'a> {
         let entries = std::mem::take(&mut ledger.members);
         let known = states.iter().filter(|s| s.known && s.entry.has_share());
         let floor = total.floor.map_or(0, Replicas::get);
-        let pinned = states.iter().filter(|state| state.role.is_pinned());
-        let of_others = pinned.clone().filter(|state| !state.is_counted());
-        // Where each member has the whole floor for itself, none meets a part of it for another.
-        let met = if policy.scheme().divides {
-            sum(pinned.map(MemberState::min))
-        } else {
-            0
-        };
-        Self {
+        let mut context = Self {
             // A member with a share is no longer listed.
             vanished: known.count() < entries.values().filter(|e| e.has_share()).count(),
             floor: Floor {
                 count: floor,
                 requested: floor,
                 kept: total.desired.map(Replicas::get),
-                met,
-                met_by_others: sum(of_others.map(MemberState::min)),
                 ..Floor::default()
             },
             policy,
@@ -181,7 +154,11 @@ impl<'a> RuleContext<'a> {
             now: fleet.now,
             ledger,
             members: states,
-        }
+        };
+        let of_others = context.pinned().filter(|state| !state.is_counted());
+        context.floor.met_by_others = sum(of_others.map(MemberState::min));
+        context.floor.met = sum(context.holders().map(MemberState::min));
+        context
     }
 
     /// MAX.
@@ -207,6 +184,12 @@ impl<'a> RuleContext<'a> {
     /// The members that keep their share and cannot be changed.
     pub fn pinned(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.members.iter().filter(|state| state.role.is_pinned())
+    }
+
+    /// The pinned members that hold a part of what the others divide.
+    pub fn holders(&self) -> impl Iterator<Item = &MemberState<'a>> {
+        let divides = self.policy.scheme().divides;
+        self.pinned().filter(move |_| divides)
     }
 
     /// The members with an amount above zero, and that amount; `amounts` is parallel to `members`.

@@ -8,22 +8,32 @@ use foretide_domain::Replicas;
 use super::fleet::{Floor, RuleContext, Step};
 use super::member::{Change, Effect, FloorBasis, MemberState};
 
-/// Divides the floor over the awake active members; what others meet of it is not divided.
-///
-/// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored
-/// capacities leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
+/// Divides the floor over the awake active members; what others meet of it is not divided. A share is at most the member's
+/// maximum.
 pub fn set_shares<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    let mut split = split(fleet, fleet.floor.count);
-    let mut changes = Vec::new();
-    if split.left > 0 && fleet.policy.scheme().moves_budgets {
-        for state in fleet.active().filter(|state| has_grown(state)) {
-            let basis = grown_basis(fleet, state);
-            changes.push(Change::silent(state, Effect::FloorBasis(basis)));
-        }
-        split = split_by(fleet, fleet.floor.count, None, |state| {
-            grown_basis(fleet, state)
-        });
+    shared(fleet, split(fleet, fleet.floor.count), Vec::new())
+}
+
+/// Divides the floor like [`set_shares`], where budgets can move: a share is at most the stored capacity too. Where stored
+/// capacities leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
+pub fn set_shares_of_grown<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let stored = split(fleet, fleet.floor.count);
+    if stored.left == 0 {
+        return shared(fleet, stored, Vec::new());
     }
+    let mut changes = Vec::new();
+    for state in fleet.active().filter(|state| has_grown(state)) {
+        let basis = grown_basis(fleet, state);
+        changes.push(Change::silent(state, Effect::FloorBasis(basis)));
+    }
+    let grown = split_by(fleet, fleet.floor.count, None, |state| {
+        grown_basis(fleet, state)
+    });
+    shared(fleet, grown, changes)
+}
+
+/// The changes so far, and the shares of the awake active members.
+fn shared<'a>(fleet: &RuleContext<'a>, split: Split, mut changes: Vec<Change>) -> Step<'a> {
     let mut shares = split.shares.into_iter();
     for state in &fleet.members {
         let share = if state.is_active() && state.is_awake() {

@@ -14,14 +14,12 @@ use super::participation::MemberRole;
 /// passed, while nothing was decided, is not in progress: the fleet may be smaller since then. None begins where no
 /// member serves for another.
 pub fn new_landing(fleet: &RuleContext<'_>, served: u32) -> Option<Landing> {
-    if !fleet.policy.scheme().divides {
-        return fleet.ledger.landing;
-    }
     let in_progress = fleet
         .ledger
         .landing
         .filter(|landing| fleet.now < landing.until);
-    let until = fleet.now.checked_add(LANDING).ok()?;
+    let until = fleet.now.checked_add(LANDING).ok();
+    let until = until.filter(|_| fleet.policy.scheme().divides)?;
     Some(Landing {
         until,
         served: in_progress.map_or(Replicas::new(served), |landing| landing.served),

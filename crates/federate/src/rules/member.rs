@@ -52,8 +52,6 @@ pub struct Observed<'a> {
     pub blocked: bool,
     /// The minimum and written maximum after the last decision; absent for a new member.
     pub previous: Option<ReplicaBounds>,
-    /// The bounds in force: those of its autoscaler; in Direct, where it has none, `previous`.
-    pub present: Option<ReplicaBounds>,
 }
 
 /// The decisions of the rules for a member, beside its budget.

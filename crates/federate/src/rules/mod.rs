@@ -55,11 +55,10 @@ use participation::MemberRole;
 pub use participation::Participation;
 
 /// The rules about budgets, and about the needs of members. R3 is first: it replaces entries as a whole.
-const ASSIGNMENT: [Rule; 4] = [
+const ASSIGNMENT: [Rule; 3] = [
     assign::assign, // R3
     landing::land,
     saturated::find_needs,
-    floor::set_shares,
 ];
 
 /// Budget moves between members.
@@ -76,20 +75,20 @@ const MOVES: [Rule; 7] = [
 /// The rules of a fleet whose budgets stay as they are assigned.
 const STATIC: Course = Course {
     claim: &[],
-    assignment: &ASSIGNMENT,
+    shares: &[floor::set_shares],
     moves: &[],
     shrink: &[],
     sleep: &[sleep::after_handover], // R10
     wake: &[wake::wake_all],         // R11
-    // Again, because the rules have changed budgets and which members are awake.
-    shares: &[floor::set_shares],
     counts: &[],
+    present: |state| state.member.hpa,
     room: |state| state.max(),
     tier: |_| None,
     rank: |state| i64::try_from(state.entry.weight).unwrap_or(i64::MAX),
 };
 
 const DYNAMIC: Course = Course {
+    shares: &[floor::set_shares_of_grown],
     moves: &MOVES,
     wake: &[sleep::share_headroom, wake::wake_all],
     ..STATIC
@@ -123,6 +122,8 @@ fn course(policy: &Policy) -> Course {
             claim: &[direct::claim],
             sleep: &[sleep::at_once],
             counts: &[direct::count],
+            // A member has no autoscaler.
+            present: |state| state.previous,
             room: direct::most,
             ..by_kind
         },
@@ -265,7 +266,20 @@ impl<'a> ClassifiedFleet<'a> {
             let ledger = assign::waiting(&fleet, before);
             return (refuse(&fleet, reason, message), ledger); // R0
         }
-        fleet.follow();
+        for rules in [
+            course.claim,
+            &ASSIGNMENT,
+            course.shares,
+            course.moves,
+            course.shrink,
+            course.sleep,
+            course.wake,
+            // Again, because the rules have changed budgets and which members are awake.
+            course.shares,
+            course.counts,
+        ] {
+            fleet.follow(rules);
+        }
         conclude::conclude(fleet) // R12
     }
 }

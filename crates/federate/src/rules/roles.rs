@@ -9,7 +9,7 @@ use crate::{
     Dropped, EffectivePreference, Entry, FailurePolicy, Health, Ledger, Member, Membership, Policy,
     Reason, ShareStatus, WorkloadSource, candidate::is_usable,
 };
-use foretide_domain::{ReplicaBounds, workload::Mode};
+use foretide_domain::ReplicaBounds;
 
 /// An observation older than this many periods counts as no answer.
 const STALE_PERIODS: i32 = 3;
@@ -217,9 +217,6 @@ impl<'a> RoleClassifier<'_, 'a> {
         let replicas = pods.replicas.get().min(most.max(1));
         // Capped after the subtraction: a maximum that was just lowered ends the unschedulable pods first.
         let placed = pods.placed().get().min(replicas);
-        let previous = self
-            .entry
-            .map(|entry| ReplicaBounds::new(entry.min, entry.written));
         let mut observed = Observed {
             member: self.member,
             preference,
@@ -234,11 +231,9 @@ impl<'a> RoleClassifier<'_, 'a> {
             proved: None,
             closed: self.closed,
             blocked: false,
-            previous,
-            present: match self.policy.mode {
-                Mode::Delegated | Mode::Metric => self.member.hpa,
-                Mode::Direct => previous,
-            },
+            previous: self
+                .entry
+                .map(|entry| ReplicaBounds::new(entry.min, entry.written)),
         };
         if let Some(estimate) = observed.estimated_capacity() {
             observed.capacity = estimate.get().min(max);
