@@ -1,5 +1,5 @@
-//! The validated spec of one workload, and the facts that follow from it alone: the mode in force, the sources
-//! configured.
+//! The validated spec of one workload, and the facts that follow from it alone: the [`Course`] that strategy and mode
+//! lead to, the sources configured.
 //!
 //! `api::validation` validates a spec and makes a [`Workload`] from it. Rejected parts arrive here as [`SpecProblem`]s.
 
@@ -56,6 +56,28 @@ pub enum Mode {
     Metric,
 }
 
+/// What a decision leads to: strategy and mode, resolved for one spec. Everything else reads these values instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Course {
+    /// The object that carries out a decision.
+    pub writes: Writes,
+    /// True if forecasts and cron windows are metrics that the child reads, instead of a floor.
+    pub publishes: bool,
+    /// The reason of the condition `Ready` while nothing is wrong.
+    pub ready: &'static str,
+}
+
+/// The object that carries out a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// A child `HorizontalPodAutoscaler`, by its bounds.
+    Bounds,
+    /// The scale subresource.
+    Count,
+    /// None: the decision is only shown. The scale is set to this count, if there is one.
+    Pinned(Option<Replicas>),
+}
+
 /// The forecasting that is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prediction {
@@ -86,14 +108,10 @@ pub enum SpecPart {
 }
 
 impl Workload {
-    /// The mode that applies: Direct where a child autoscaler cannot express the spec.
-    ///
-    /// A child cannot express `minReplicas: 0`, which an HPA has only since Kubernetes 1.37 and with an Object or
-    /// External metric, and a spec without metrics, where it would default to cpu at 80 %. In Metric mode crons are a
-    /// metric too.
+    /// The course that strategy and mode lead to.
     ///
     /// ```
-    /// use foretide_domain::workload::{Mode, Strategy, Workload};
+    /// use foretide_domain::workload::{Mode, Strategy, Workload, Writes};
     /// use foretide_domain::{ReplicaBounds, Replicas, ScaleTarget};
     ///
     /// let workload = Workload {
@@ -114,27 +132,40 @@ impl Workload {
     ///     problems: vec![],
     /// };
     /// assert_eq!(workload.mode_in_force(), Mode::Direct);
-    /// assert!(!workload.has_child());
+    /// assert_eq!(workload.course().writes, Writes::Count);
     /// ```
     #[must_use]
-    pub fn mode_in_force(&self) -> Mode {
-        let has_metrics = match self.mode {
-            Mode::Metric => !self.metrics.is_empty() || self.has_crons(),
-            Mode::Delegated | Mode::Direct => !self.metrics.is_empty(),
+    pub fn course(&self) -> Course {
+        let pinned = self.specific_replicas.map(|n| self.bounds.clamp(n));
+        let (by_mode, publishes) = match self.mode_in_force() {
+            Mode::Delegated => (Writes::Bounds, false),
+            Mode::Direct => (Writes::Count, false),
+            Mode::Metric => (Writes::Bounds, true),
         };
+        let (writes, ready) = match self.strategy {
+            Strategy::Auto => (by_mode, "Decided"),
+            Strategy::Preview => (Writes::Pinned(pinned), "Preview"),
+        };
+        Course {
+            writes,
+            publishes,
+            ready,
+        }
+    }
+
+    /// The mode that applies: Direct where a child autoscaler cannot express the spec.
+    ///
+    /// A child cannot express `minReplicas: 0`, which an HPA has only since Kubernetes 1.37 and with an Object or
+    /// External metric, and a spec without metrics, where it would default to cpu at 80 %. In Metric mode crons are a
+    /// metric too.
+    #[must_use]
+    pub fn mode_in_force(&self) -> Mode {
+        let has_metrics = !self.metrics.is_empty() || self.mode == Mode::Metric && self.has_crons();
         if self.bounds.min == Replicas::ZERO || !has_metrics {
             Mode::Direct
         } else {
             self.mode
         }
-    }
-
-    /// Returns true if a child autoscaler writes the scale; false under [`Strategy::Preview`], which writes no
-    /// autoscaler.
-    #[must_use]
-    pub fn has_child(&self) -> bool {
-        let by_child = matches!(self.mode_in_force(), Mode::Delegated | Mode::Metric);
-        self.strategy == Strategy::Auto && by_child
     }
 
     /// Returns true if crons are configured, usable or not.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec,
-    EffectiveHorizontalPodAutoscalerStatus, FederatedHPA, FederatedHPAStatus, ScaleStrategy,
+    EffectiveHorizontalPodAutoscalerStatus, FederatedHPA, FederatedHPAStatus,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -167,15 +167,6 @@ impl Autoscaler {
     #[must_use]
     pub fn created(&self) -> Option<Timestamp> {
         Some(self.metadata().creation_timestamp.as_ref()?.0)
-    }
-
-    /// True if it writes counts or bounds, rather than only previewing them.
-    #[must_use]
-    pub fn acts(&self) -> bool {
-        let spec = self.spec();
-        // `specificReplicas` is written in Preview, too.
-        spec.scale_strategy.unwrap_or_default() == ScaleStrategy::Auto
-            || spec.specific_replicas.is_some()
     }
 
     /// True if the user asked us to take over a foreign HPA of the target.

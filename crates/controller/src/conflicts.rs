@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use foretide_crds::ScaleStrategy;
 use foretide_domain::api_group;
 
 use foretide_api::autoscaler::Autoscaler;
@@ -21,8 +22,13 @@ pub struct TargetConflicts {
 /// The conflicts of every autoscaler that has some, by its UID.
 pub fn among(all: &[Autoscaler]) -> HashMap<String, TargetConflicts> {
     let mut by_target: HashMap<_, Vec<_>> = HashMap::with_capacity(all.len());
-    for autoscaler in all.iter().filter(|autoscaler| autoscaler.acts()) {
-        let target = &autoscaler.spec().scale_target_ref;
+    for autoscaler in all {
+        let spec = autoscaler.spec();
+        // `specificReplicas` is written in Preview, too.
+        if spec.scale_strategy == Some(ScaleStrategy::Preview) && spec.specific_replicas.is_none() {
+            continue;
+        }
+        let target = &spec.scale_target_ref;
         // The versions of a group name the same object.
         let group = api_group(target.api_version.as_deref().unwrap_or_default());
         let key = (autoscaler.namespace(), group, &target.kind, &target.name);

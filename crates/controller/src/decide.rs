@@ -13,7 +13,7 @@ use foretide_domain::{
         action::{Action, HoldReason},
     },
     hpa::Settings,
-    workload::{Mode, Strategy, Workload},
+    workload::{Mode, Strategy, Workload, Writes},
 };
 use jiff::Timestamp;
 
@@ -46,6 +46,12 @@ pub struct Decided {
     pub decision: Decision,
     /// True if a child writes the scale, by strategy, mode and permission.
     pub delegates: bool,
+    /// True if the decision is carried out: not in Preview, and not while another autoscaler scales the target.
+    pub is_carried_out: bool,
+    /// True if the spec asks for nothing but to see decisions.
+    pub is_preview: bool,
+    /// True if others read the forecasts, cron windows or floor of this decision from the status.
+    pub publishes: bool,
     /// The message of a conflict with another writer of the replicas that we write, if there is one.
     pub replica_conflict: Option<String>,
     /// The child as it was left, if that is known.
@@ -65,11 +71,17 @@ impl DecideContext<'_> {
     ) -> Decided {
         let Self { settings, now } = *self;
         let workload = in_force(&part, &observation);
+        let course = workload.course();
+        let (by_child, by_us) = match course.writes {
+            Writes::Bounds => (true, false),
+            Writes::Count => (false, true),
+            Writes::Pinned(_) => (false, false),
+        };
         let behavior = workload.behavior.as_ref();
         // First: the history of a target that was deleted and created again does not count.
         state.restore(&observation.scale.uid, behavior, settings, now);
         if part.permission == Permission::AllUnlessContested {
-            state.observe_writers(&part, &observation, now);
+            state.observe_writers(by_us, observation.scale.scale.spec, now);
         }
         let current = observation.scale.scale.spec;
         if current == Replicas::ZERO {
@@ -89,12 +101,16 @@ impl DecideContext<'_> {
         let action = permitted(decision.action, &part, state, now);
         state.history = history;
         state.saw_count(current, decision.action.scales_to_zero(), now);
-        if workload.mode_in_force() == Mode::Metric {
+        if course.publishes {
             let child = part.child.with_published(&workload, &decision.published);
             part.child = Arc::new(child);
         }
         Decided {
-            delegates: workload.has_child() && part.permission != Permission::Nothing,
+            delegates: by_child && part.permission != Permission::Nothing,
+            is_carried_out: by_child || by_us,
+            is_preview: part.workload.course().writes == Writes::Pinned(None),
+            publishes: part.workload.mode == Mode::Metric
+                || part.keda_trigger(&observation).is_some(),
             child_left: state.child.clone(),
             replica_conflict: state.foreign_writes.message(),
             part,
@@ -104,29 +120,13 @@ impl DecideContext<'_> {
     }
 }
 
-// === impl Decided ===
-
-impl Decided {
-    /// True if the decision is carried out: not in Preview, and not while another autoscaler scales the target.
-    pub fn acts(&self) -> bool {
-        self.part.acts(&self.observation)
-    }
-
-    /// True if others read the forecasts, cron windows or floor of this decision from the status.
-    pub fn publishes(&self) -> bool {
-        self.part.workload.mode == Mode::Metric
-            || self.part.keda_trigger(&self.observation).is_some()
-    }
-}
-
 // === impl TargetState ===
 
 impl TargetState {
     /// Records foreign writes of the replicas, where we write them ourselves.
-    fn observe_writers(&mut self, part: &Part, observation: &TargetObservation, now: Timestamp) {
-        if part.acts(observation) && part.workload.mode_in_force() == Mode::Direct {
-            self.foreign_writes
-                .observe(observation.scale.scale.spec, now);
+    fn observe_writers(&mut self, is_ours: bool, current: Replicas, now: Timestamp) {
+        if is_ours {
+            self.foreign_writes.observe(current, now);
         } else {
             self.foreign_writes = ForeignWrites::default();
         }
@@ -158,14 +158,11 @@ fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
     if part.may_act(observation) {
         return Arc::clone(&part.workload);
     }
-    let mode = match part.keda_trigger(observation) {
-        // KEDA keeps the target at the floor, as a child would.
-        Some(_) => Mode::Delegated,
-        None => part.workload.mode,
-    };
+    let trigger = part.keda_trigger(observation);
     Arc::new(Workload {
         strategy: Strategy::Preview,
-        mode,
+        // KEDA keeps the target at the floor, as a child would.
+        mode: trigger.map_or(part.workload.mode, |_| Mode::Delegated),
         // In Preview this count would be written.
         specific_replicas: None,
         ..Workload::clone(&part.workload)
@@ -185,16 +182,11 @@ impl Part {
             && (is_alone || self.may_adopt(observation))
     }
 
-    /// True if its decisions are carried out: not in Preview, and not while another autoscaler scales the target.
-    fn acts(&self, observation: &TargetObservation) -> bool {
-        self.workload.strategy == Strategy::Auto && self.may_act(observation)
-    }
-
     /// True if the HPA on the target that we did not create is, or may be, adopted. Without the user's annotation an
     /// adopted one is foreign again.
     fn may_adopt(&self, observation: &TargetObservation) -> bool {
         let hpas = &observation.hpas;
-        self.workload.has_child()
+        self.workload.course().writes == Writes::Bounds
             && self.autoscaler.wants_adoption()
             && (hpas.foreign.as_ref())
                 .is_none_or(|hpa| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa))

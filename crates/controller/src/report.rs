@@ -277,7 +277,7 @@ pub fn change(applied: &Applied) -> Option<String> {
 
 fn counts(decided: &Decided) -> Counts {
     let decision = &decided.decision;
-    let bounds = decided.acts().then_some(decision.bounds);
+    let bounds = decided.is_carried_out.then_some(decision.bounds);
     Counts {
         current: decision.current.get(),
         desired: decision.desired.get(),

@@ -7,27 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    AssignmentKind, EffectivePreference, Policy, Recipient, Split, Surplus, WeightBy, fill,
-    quota_split,
-};
+use super::{Candidate, EffectivePreference, Policy, Remark, Surplus, share, weights};
 use foretide_domain::{ReplicaBounds, Replicas};
-
-/// One member that takes part in a division.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Candidate<'a> {
-    /// The name.
-    pub name: &'a str,
-    /// The merged preferences; `min` and `max` bound its share.
-    pub preference: EffectivePreference,
-    /// The number of replicas of this workload that it can run in all, running ones included. Counts as MAX when unknown, and for
-    /// an elastic member.
-    pub capacity: Option<u32>,
-    /// The demand in replicas; an unknown one counts as the mean of the known ones.
-    pub demand: Option<f64>,
-    /// True if it runs replicas already: `Aggregated` fills such members first.
-    pub hosts: bool,
-}
 
 /// The budgets of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,38 +28,6 @@ pub struct Budget {
     pub min: Replicas,
     /// The largest count.
     pub max: Replicas,
-}
-
-/// A remark on budgets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Remark {
-    /// Every weight is zero, so all weigh the same.
-    NoWeights,
-    /// The lower limits add up to more than MIN, and win.
-    ThresholdsAboveMin,
-    /// The lower limits add up to more than MAX, and win.
-    ThresholdsAboveMax,
-    /// The upper limits add up to less than MAX, and win: the rest is unassigned.
-    ThresholdsBelowMax,
-}
-
-impl Remark {
-    /// The text: lower case, no full stop.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::NoWeights => "all weights are zero, so all members weigh the same",
-            Self::ThresholdsAboveMin => {
-                "the members' minReplicas add up to more than the fleet's minReplicas and take precedence"
-            }
-            Self::ThresholdsAboveMax => {
-                "the members' minReplicas add up to more than the fleet's maxReplicas and take precedence"
-            }
-            Self::ThresholdsBelowMax => {
-                "the members' maxReplicas add up to less than the fleet's maxReplicas and take precedence; the rest is unassigned"
-            }
-        }
-    }
 }
 
 impl Budget {
@@ -110,7 +59,7 @@ impl Budget {
 ///
 /// `max` is the [`share`] of `max(MAX, sum of lower limits)`, `min` that of `max(MIN, sum of lower limits)` with `max`
 /// as upper limit; a minimum of zero becomes one where there is a maximum, because an HPA needs one. Under
-/// [`AssignmentKind::Duplicated`] every member has MIN and MAX.
+/// `Duplicated` every member has MIN and MAX.
 ///
 /// Guarantees: `1 <= min <= max <= upper limit` for each member; maximums and `unassigned` add up to MAX, or to the sum
 /// of lower limits if that is more; minimums add up to at least `min(MIN, sum of maximums)`, and at most `max(MIN, sum
@@ -137,9 +86,6 @@ impl Budget {
 /// ```
 #[must_use]
 pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
-    if policy.kind == AssignmentKind::Duplicated {
-        return duplicated(bounds, candidates);
-    }
     let most = share(policy, bounds.max, candidates, Surplus::Spread);
     let mut capped = candidates.to_vec();
     for (candidate, max) in capped.iter_mut().zip(&most.shares) {
@@ -151,8 +97,8 @@ pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_
     for (candidate, (min, max)) in candidates.iter().zip(least.shares.iter().zip(&most.shares)) {
         if *max > 0 {
             // 1 is the least that an HPA accepts.
-            let (min, max) = (Replicas::new((*min).max(1)), Replicas::new(*max));
-            members.insert(candidate.name.to_owned(), Budget { min, max });
+            let budget = Budget::new((*min).max(1).min(*max), *max);
+            members.insert(candidate.name.to_owned(), budget);
         }
     }
     Budgets {
@@ -162,204 +108,15 @@ pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_
     }
 }
 
-fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
-    let max = bounds.max;
-    // 1 is the least that an HPA accepts.
-    let min = bounds.min.max(Replicas::new(1)).min(max);
-    if max == Replicas::ZERO {
-        return Budgets::default();
-    }
-    Budgets {
-        members: candidates
-            .iter()
-            .map(|candidate| (candidate.name.to_owned(), Budget { min, max }))
-            .collect(),
-        ..Budgets::default()
-    }
-}
-
-/// Divides a number over the candidates by the policy, within the limits of each; the shares are in the order of the
-/// candidates.
-///
-/// `Duplicated`: the whole number for each. `StaticWeighted`, `DynamicWeighted`: [`quota_split`] by [`weights`].
-/// `Aggregated`: [`fill`] with one tier per member: hosting members first, then the larger capacity, then by name.
-/// `Prioritized`: [`fill`] with one tier per priority, highest first. `surplus` matters for the last two only.
-///
-/// ```
-/// use foretide_federate::{
-///     AssignmentKind, Candidate, EffectivePreference, Policy, Surplus, share,
-/// };
-/// use foretide_domain::{ReplicaBounds, Replicas};
-///
-/// let candidate = |name, priority, capacity| Candidate {
-///     name,
-///     capacity: Some(capacity),
-///     preference: EffectivePreference {
-///         priority: Some(priority),
-///         max: Replicas::MAX,
-///         ..EffectivePreference::default()
-///     },
-///     ..Candidate::default()
-/// };
-/// let members = [candidate("cloud", 1, 50), candidate("own", 2, 3)];
-/// let bounds = ReplicaBounds::new(Replicas::new(1), Replicas::new(20));
-/// let policy = Policy::new(AssignmentKind::Prioritized, bounds);
-/// let split = share(&policy, Replicas::new(5), &members, Surplus::Keep);
-/// assert_eq!(split.shares, [2, 3]);
-/// ```
-#[must_use]
-pub fn share(
-    policy: &Policy,
-    n: Replicas,
-    candidates: &[Candidate<'_>],
-    surplus: Surplus,
-) -> Split {
-    let recipients = recipients(policy, candidates);
-    match policy.kind {
-        AssignmentKind::Duplicated => Split {
-            shares: recipients.iter().map(|_| n.get()).collect(),
-            left: 0,
-        },
-        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
-            quota_split(n.get(), &recipients)
-        }
-        AssignmentKind::Aggregated | AssignmentKind::Prioritized => {
-            let (tiers, places) = tiers(policy.kind, candidates, recipients);
-            in_order(&places, fill(n.get(), &tiers, surplus))
-        }
-    }
-}
-
-/// The candidates as recipients with their weights.
-pub fn recipients<'a>(policy: &Policy, candidates: &[Candidate<'a>]) -> Vec<Recipient<'a>> {
-    candidates
-        .iter()
-        .zip(weights(policy, candidates))
-        .map(|(candidate, weight)| candidate.recipient(weight))
-        .collect()
-}
-
-/// The weights of the candidates: those of the preferences, the demand, or otherwise the capacity, which is also what
-/// [`fill`] fills up to.
-///
-/// Demand weighs as the sum over a member's pods, because an average per pod would change with every move.
-///
-/// # Units
-/// Replicas for capacities, thousandths of a replica for demand, and the numbers of the spec for preferences; only
-/// their ratios matter.
-#[must_use]
-pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
-    let max = policy.bounds.max.get();
-    match (policy.kind, policy.weight_by) {
-        (AssignmentKind::DynamicWeighted, WeightBy::Demand) => demand_weights(candidates),
-        (AssignmentKind::StaticWeighted, _) => candidates
-            .iter()
-            .map(|candidate| candidate.preference.weight.unwrap_or_default())
-            .collect(),
-        _ => candidates
-            .iter()
-            .map(|candidate| u64::from(candidate.capacity_or(max)))
-            .collect(),
-    }
-}
-
-impl<'a> Candidate<'a> {
-    /// The candidate as a recipient with this weight.
-    pub(crate) fn recipient(&self, weight: u64) -> Recipient<'a> {
-        Recipient {
-            name: self.name,
-            weight,
-            min: self.preference.min.get(),
-            max: self.preference.max.get(),
-        }
-    }
-
-    /// The demand as a weight, in thousandths of a replica; none if it is not known.
-    fn demand_weight(&self) -> Option<u64> {
-        let demand = self.demand.filter(|demand| is_usable(*demand))?;
-        let milli = Replicas::from_f64_trunc((demand * 1000.0).round());
-        Some(u64::from(milli.get()))
-    }
-
-    /// The capacity; `max` where that is unknown or elastic.
-    pub(crate) fn capacity_or(&self, max: u32) -> u32 {
-        self.capacity
-            .filter(|_| !self.preference.elastic)
-            .unwrap_or(max)
-    }
-}
-
-/// True if a number can be a demand.
-pub fn is_usable(demand: f64) -> bool {
-    demand.is_finite() && demand >= 0.0
-}
-
-/// Demands as weights. A member whose demand is unknown counts as an average one.
-fn demand_weights(candidates: &[Candidate<'_>]) -> Vec<u64> {
-    let weights: Vec<_> = candidates.iter().map(Candidate::demand_weight).collect();
-    let known = weights.iter().flatten().count();
-    let mean = weights
-        .iter()
-        .flatten()
-        .sum::<u64>()
-        .checked_div(u64::try_from(known).unwrap_or(u64::MAX))
-        .unwrap_or_default();
-    weights
-        .into_iter()
-        .map(|weight| weight.unwrap_or(mean))
-        .collect()
-}
-
-/// The recipients in tiers, in the order of filling, and the positions they come from.
-pub fn tiers<'a>(
-    kind: AssignmentKind,
-    candidates: &[Candidate<'_>],
-    recipients: Vec<Recipient<'a>>,
-) -> (Vec<Vec<Recipient<'a>>>, Vec<usize>) {
-    let mut order: Vec<_> = candidates.iter().zip(recipients).enumerate().collect();
-    order.sort_by(|(_, (a, x)), (_, (b, y))| {
-        // `b` is compared with `a`, so that the larger one comes first.
-        let larger_first = match kind {
-            AssignmentKind::Prioritized => b.preference.priority.cmp(&a.preference.priority),
-            // Aggregated: those that run the workload first, then the largest.
-            _ => b.hosts.cmp(&a.hosts).then(y.weight.cmp(&x.weight)),
-        };
-        larger_first.then_with(|| a.name.cmp(b.name))
-    });
-    let places = order.iter().map(|(at, _)| *at).collect();
-    let has_tiers = kind == AssignmentKind::Prioritized;
-    let tiers = order
-        .chunk_by(|(_, (a, _)), (_, (b, _))| {
-            has_tiers && a.preference.priority == b.preference.priority
-        })
-        .map(|tier| tier.iter().map(|(_, (_, recipient))| *recipient).collect())
-        .collect();
-    (tiers, places)
-}
-
-/// Puts the shares of tiers back in the order of `places`, the positions that their recipients come from.
-pub fn in_order(places: &[usize], split: Split) -> Split {
-    let mut shares: Vec<_> = places.iter().zip(split.shares).collect();
-    shares.sort_unstable();
-    Split {
-        shares: shares.into_iter().map(|(_, share)| share).collect(),
-        ..split
-    }
-}
-
 fn remarks(
     policy: &Policy,
     bounds: ReplicaBounds,
     candidates: &[Candidate<'_>],
 ) -> BTreeSet<Remark> {
-    let is_weighted = matches!(
-        policy.kind,
-        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted
-    );
     let mut weights = weights(policy, candidates).into_iter();
-    let no_weights = is_weighted && !candidates.is_empty() && weights.all(|weight| weight == 0);
+    let no_weights = !candidates.is_empty() && weights.all(|weight| weight == 0);
     let mut remarks = thresholds(bounds, candidates.iter().map(|c| &c.preference));
-    remarks.extend(no_weights.then_some(Remark::NoWeights));
+    remarks.extend(policy.scheme().unweighted.filter(|_| no_weights));
     remarks
 }
 
@@ -388,7 +145,7 @@ pub fn thresholds<'s>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::division_laws::policy;
+    use crate::{AssignmentKind, WeightBy, division_laws::policy};
 
     fn candidate(name: &str, capacity: Option<u32>) -> Candidate<'_> {
         Candidate {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp, fmt::serde::timestamp::second::required as second};
 use serde::{Deserialize, Serialize};
 
-use super::preference::{EffectivePreference, is_default};
+use super::candidate::{EffectivePreference, is_default};
 use foretide_domain::{Replicas, remembered::Remembered};
 
 /// The state of one fleet between two decisions: input and output of [`decide`](super::decide).

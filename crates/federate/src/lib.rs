@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The crate owns the rules ([`decide`]), the divisions below them ([`assign()`], [`share`], [`distribute()`],
-//! [`quota_split`], [`webster`], [`fill`]), the capacity of a cluster ([`Supply::capacity`]), the selection of clusters
+//! [`quota_split`], [`webster`], [`fill`]), what an assignment policy and a mode mean for both (`scheme` and `rules`, one
+//! row for each), the capacity of a cluster ([`Supply::capacity`]), the selection of clusters
 //! ([`Affinity`], [`Toleration`]), and the [`Ledger`], which is stored between decisions. Everything is pure and
 //! deterministic; every timer is a value in the ledger. MIN and MAX stand for the fleet's `minReplicas` and
 //! `maxReplicas`.
@@ -38,9 +39,9 @@
 
 mod affinity;
 mod assign;
+mod candidate;
 mod capacity;
 mod decision;
-mod distribute;
 mod divide;
 #[cfg(test)]
 mod division_laws;
@@ -49,22 +50,24 @@ mod member;
 mod policy;
 mod preference;
 mod rules;
+mod scheme;
 mod taint;
 
 pub use affinity::{Affinity, Profile};
-pub use assign::{Budget, Budgets, Candidate, Remark, assign, share, weights};
+pub use assign::{Budget, Budgets, assign};
+pub use candidate::{Candidate, EffectivePreference};
 pub use capacity::{
     BoundPod, ContainerRole, Estimate, Node, NodeTerm, OwnPods, PodShape, Quota, Supply,
     effective_requests,
 };
 pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
-pub use distribute::distribute;
 pub use divide::{Recipient, Split, Surplus, Ties, fill, quota_split, webster};
 pub use ledger::{Backoff, Entry, Landing, Ledger, ShareStatus, Span};
 pub use member::{Health, Member, Membership, Pods, Total};
 pub use policy::{AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource};
-pub use preference::{Dropped, EffectivePreference};
+pub use preference::Dropped;
 pub use rules::{ClassifiedFleet, Participation, decide};
+pub use scheme::{Remark, distribute, share, weights};
 pub use taint::{ParseTaintEffectError, Taint, TaintEffect, Toleration};
 
 #[cfg(test)]

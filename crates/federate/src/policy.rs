@@ -79,42 +79,6 @@ impl Policy {
             generation: 1,
         }
     }
-
-    /// True if members may be scaled to zero: `scaling_to_zero`, but never under [`AssignmentKind::Duplicated`], where
-    /// no member serves for another.
-    ///
-    /// ```
-    /// use foretide_federate::{AssignmentKind, Policy};
-    /// use foretide_domain::{ReplicaBounds, Replicas};
-    ///
-    /// let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(20));
-    /// let sleeping = |kind| Policy { scaling_to_zero: true, ..Policy::new(kind, bounds) };
-    /// assert!(sleeping(AssignmentKind::Aggregated).may_sleep());
-    /// assert!(!sleeping(AssignmentKind::Duplicated).may_sleep());
-    /// ```
-    #[must_use]
-    pub fn may_sleep(&self) -> bool {
-        self.scaling_to_zero && self.kind != AssignmentKind::Duplicated
-    }
-
-    /// True if budgets move at run time.
-    pub(crate) fn moves_budgets(&self) -> bool {
-        matches!(
-            self.kind,
-            AssignmentKind::Aggregated
-                | AssignmentKind::DynamicWeighted
-                | AssignmentKind::Prioritized
-        )
-    }
-
-    /// True if members are weighted by capacity.
-    pub(crate) fn weighs_capacity(&self) -> bool {
-        match self.kind {
-            AssignmentKind::Duplicated | AssignmentKind::StaticWeighted => false,
-            AssignmentKind::DynamicWeighted => self.weight_by == WeightBy::Capacity,
-            AssignmentKind::Aggregated | AssignmentKind::Prioritized => true,
-        }
-    }
 }
 
 foretide_domain::words! {

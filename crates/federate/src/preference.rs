@@ -4,31 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use super::{AssignmentKind, Policy, Preference, Profile};
+use super::{EffectivePreference, Policy, Preference, Profile};
 use foretide_domain::Replicas;
-
-/// The preferences that match one cluster, merged: the largest weight, the largest priority and the tightest limits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EffectivePreference {
-    /// Weight, if any preference gives one.
-    #[serde(skip_serializing_if = "is_default")]
-    pub weight: Option<u64>,
-    /// Priority, if any preference gives one.
-    #[serde(skip_serializing_if = "is_default")]
-    pub priority: Option<i64>,
-    /// Lower limit of the cluster's share: zero where no preference sets one, and under [`AssignmentKind::Duplicated`].
-    #[serde(rename = "lo", skip_serializing_if = "is_default")]
-    pub min: Replicas,
-    /// Upper limit of the cluster's share: MAX where no preference sets one, and under [`AssignmentKind::Duplicated`].
-    #[serde(rename = "hi")]
-    pub max: Replicas,
-    /// True if the cluster adds nodes by itself.
-    #[serde(skip_serializing_if = "is_default")]
-    pub elastic: bool,
-}
 
 /// The reason why a cluster is no candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,8 +19,8 @@ pub enum Dropped {
 impl Policy {
     /// Merges the preferences that match one cluster; `None` when the policy's affinity does not match it.
     ///
-    /// A lower limit wins over a smaller upper one. [`AssignmentKind::Duplicated`] ignores limits. Whether a missing
-    /// weight or priority excludes the cluster depends on the other clusters: see [`Policy::effective_preferences`].
+    /// A lower limit wins over a smaller upper one. `Duplicated` ignores limits. Whether a missing weight or priority
+    /// excludes the cluster depends on the other clusters: see [`Policy::effective_preferences`].
     #[must_use]
     pub fn effective_preference(&self, cluster: &Profile) -> Option<EffectivePreference> {
         let matching = self.preferences.iter();
@@ -68,8 +45,8 @@ impl Policy {
             merged.priority = merged.priority.max(preference.priority);
             merged.elastic |= preference.elastic;
         }
-        if self.kind == AssignmentKind::Duplicated {
-            // Each cluster then has the bounds of the spec.
+        if !self.scheme().divides {
+            // Each cluster has the bounds of the spec.
             (merged.min, max) = (Replicas::ZERO, None);
         }
         merged.max = max.unwrap_or(self.bounds.max).max(merged.min);
@@ -118,29 +95,11 @@ impl Policy {
             .flatten()
             .any(|preference| preference.weight.is_some());
         all.into_iter()
-            .map(|merged| self.kept(merged.ok_or(Dropped::NotSelected)?, is_weighted))
+            .map(|merged| {
+                let merged = merged.ok_or(Dropped::NotSelected)?;
+                (self.scheme().admit)(merged, is_weighted).ok_or(Dropped::NoPreference)
+            })
             .collect()
-    }
-
-    /// The merged preferences of a selected cluster, or the reason why the policy leaves it out. `is_weighted`: some
-    /// cluster has a weight.
-    fn kept(
-        &self,
-        mut merged: EffectivePreference,
-        is_weighted: bool,
-    ) -> Result<EffectivePreference, Dropped> {
-        match self.kind {
-            // Without any weight all clusters are equal; with some, a cluster without one is left out.
-            AssignmentKind::StaticWeighted if !is_weighted => merged.weight = Some(1),
-            AssignmentKind::StaticWeighted if merged.weight.is_none() => {
-                return Err(Dropped::NoPreference);
-            }
-            AssignmentKind::Prioritized if merged.priority.is_none() => {
-                return Err(Dropped::NoPreference);
-            }
-            _ => {}
-        }
-        Ok(merged)
     }
 }
 
@@ -182,15 +141,10 @@ impl<'p> PreferenceIndex<'p> {
     }
 }
 
-/// True if a value is the default, which the ledger omits.
-pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Affinity, division_laws::policy};
+    use crate::{Affinity, AssignmentKind, division_laws::policy};
 
     fn cluster(name: &str) -> Profile {
         Profile {

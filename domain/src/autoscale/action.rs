@@ -11,7 +11,7 @@
 
 use super::combine::Combined;
 use super::limit::Limit;
-use crate::workload::{Mode, Strategy, Workload};
+use crate::workload::Writes;
 use crate::{ReplicaBounds, Replicas};
 
 /// The action to take.
@@ -72,13 +72,13 @@ words! {
     }
 }
 
-/// The action for a combined count; `child` holds the bounds for the child HPA.
+/// The action for a combined count, on what the course `writes`; `child` holds the bounds for the child HPA.
 ///
 /// # Guarantees
 /// - With `maxReplicas` below `minReplicas`: [`Action::Hold`].
 /// - In Preview: [`Action::Hold`], or [`Action::Pin`] to `specificReplicas`.
 pub(super) fn action(
-    workload: &Workload,
+    writes: Writes,
     current: Replicas,
     combined: &Combined,
     child: ReplicaBounds,
@@ -88,29 +88,27 @@ pub(super) fn action(
             reason: HoldReason::InvalidBounds,
         };
     }
-    match (workload.strategy, workload.mode_in_force()) {
-        (Strategy::Preview, _) => preview(workload, current),
+    match writes {
+        Writes::Pinned(to) => preview(to, current),
         // An HPA does not leave zero unless it scaled to zero itself, so the scale is written instead.
-        (Strategy::Auto, Mode::Delegated | Mode::Metric)
-            if current > Replicas::ZERO || combined.desired == current =>
-        {
+        Writes::Bounds if current > Replicas::ZERO || combined.desired == current => {
             Action::Child {
                 min: child.min,
                 max: child.max,
             }
         }
-        (Strategy::Auto, _) if combined.desired == current => Action::Hold {
+        Writes::Bounds | Writes::Count if combined.desired == current => Action::Hold {
             reason: HoldReason::AtDesired,
         },
-        (Strategy::Auto, _) => Action::Scale {
+        Writes::Bounds | Writes::Count => Action::Scale {
             from: current,
             to: combined.desired,
         },
     }
 }
 
-fn preview(workload: &Workload, current: Replicas) -> Action {
-    match workload.specific_replicas.map(|n| workload.bounds.clamp(n)) {
+fn preview(to: Option<Replicas>, current: Replicas) -> Action {
+    match to {
         None => Action::Hold {
             reason: HoldReason::Preview,
         },

@@ -69,7 +69,7 @@ impl Context<'_> {
         // A count above `maxReplicas` is lowered all the same.
         let lowers = combined.desired < current && current <= self.bounds().max;
         // In mode Metric a hold would not keep the child from scaling down.
-        if lowers && history.holds(self.now) && !self.publishes() {
+        if lowers && history.holds(self.now) && !self.course.publishes {
             Combined {
                 desired: current,
                 limit: Some(Limit::HistoryLost),

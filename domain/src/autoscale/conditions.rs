@@ -7,7 +7,7 @@ use super::limit::Limit;
 use crate::hpa::ConditionReason;
 use crate::observation::Status;
 use crate::proposal::{Proposal, Reason, Source, of_source};
-use crate::workload::{SpecPart, Strategy, Workload};
+use crate::workload::{SpecPart, Workload};
 
 /// All conditions of a decision, in the order of [`ConditionKind::ALL`].
 pub(super) fn conditions(workload: &Workload, decision: &Decision) -> Vec<Condition> {
@@ -36,16 +36,16 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
             SpecPart::Cron(_) => None,
         })
         .collect();
-    match (broken.first(), workload.strategy) {
-        (Some((reason, _)), _) => Condition::new(
+    match broken.first() {
+        Some((reason, _)) => Condition::new(
             kind,
             Status::False,
             reason.as_str(),
             join(broken.iter().map(|b| &*b.1)),
         ),
-        (None, Strategy::Auto) => Condition::new(kind, Status::True, "Decided", decision.message()),
-        (None, Strategy::Preview) => {
-            Condition::new(kind, Status::True, "Preview", decision.message())
+        None => {
+            let reason = workload.course().ready;
+            Condition::new(kind, Status::True, reason, decision.message())
         }
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::history::History;
 use crate::forecast::ForecastReading;
 use crate::hpa::{Behavior, Settings};
-use crate::workload::{Mode, Workload};
+use crate::workload::{Course, Workload};
 use crate::{Observation, ReplicaBounds, Replicas};
 
 /// Inputs of a decision apart from the spec, the settings and the history.
@@ -41,6 +41,8 @@ pub struct Child {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) workload: &'a Workload,
+    /// The course of the workload.
+    pub(super) course: Course,
     pub(super) inputs: &'a Inputs,
     pub(super) settings: &'a Settings,
     pub(super) now: Timestamp,
@@ -62,16 +64,6 @@ impl<'a> Context<'a> {
     /// Returns true if `maxReplicas` is below `minReplicas`.
     pub(super) fn crossed(&self) -> bool {
         self.bounds().max < self.bounds().min
-    }
-
-    /// Returns true if a child HPA writes the scale.
-    pub(super) fn delegates(&self) -> bool {
-        self.workload.has_child()
-    }
-
-    /// Returns true if forecasts and cron windows are metrics of the HPA, instead of a floor.
-    pub(super) fn publishes(&self) -> bool {
-        self.workload.mode_in_force() == Mode::Metric
     }
 
     /// Returns true if a user scaled the workload to zero, which pauses autoscaling.

@@ -57,7 +57,7 @@ impl Context<'_> {
         history: &History,
     ) -> ChildDecision {
         let bounds = self.bounds();
-        let (Some(observed), true, false) = (observed, self.delegates(), self.crossed()) else {
+        let (Some(observed), Some(_), false) = (observed, history.child, self.crossed()) else {
             return ChildDecision {
                 bounds,
                 expected: None,
@@ -69,7 +69,7 @@ impl Context<'_> {
         let expected = child.and_then(|Child { min, max, .. }| {
             self.expect_child(ReplicaBounds { min, max }, observed, &mirror)
         });
-        if self.publishes() {
+        if self.course.publishes {
             // The child reads the sources of a floor as metrics, so its minimum is the user's.
             return ChildDecision {
                 bounds,

@@ -35,7 +35,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Replicas;
 use super::hpa::{Settings, StabilizationWindows};
 use super::proposal::Proposal;
-use super::workload::Workload;
+use super::workload::{Workload, Writes};
 use combine::Combined;
 use context::Context;
 use delegated::ChildDecision;
@@ -116,6 +116,7 @@ pub fn decide(
 ) -> (Decision, History) {
     let context = Context {
         workload,
+        course: workload.course(),
         inputs,
         settings,
         now,
@@ -150,7 +151,12 @@ pub fn decide(
         // A window that changed nothing has no end that anybody waits for.
         limit_until: limit_until.filter(|_| limit.is_some()),
         conditions: Vec::new(),
-        action: action::action(workload, context.current(), &combined, child.bounds),
+        action: action::action(
+            context.course.writes,
+            context.current(),
+            &combined,
+            child.bounds,
+        ),
         floor_lane: floor,
         child_desired: child.expected,
         bounds: workload.bounds,
@@ -173,11 +179,11 @@ impl Context<'_> {
     /// The history as the decision begins: expired holds dropped, changes by the child HPA recorded.
     fn begin(&self, mut history: History) -> History {
         history.drop_expired_hold(self.now);
-        if self.publishes() {
+        if self.course.publishes {
             // A floor from before the mode was changed holds nothing.
             history.floors.clear();
         }
-        if !self.delegates() {
+        if self.course.writes != Writes::Bounds {
             // A child that is created later starts without the readings of an earlier one.
             history.child = None;
             return history;
@@ -204,11 +210,9 @@ impl Context<'_> {
             windows: self.windows_in_force(),
             current: self.current(),
             // A child acts on the floor at its next sync.
-            slack: if self.delegates() {
-                delegated::SYNC_PERIOD
-            } else {
-                SignedDuration::ZERO
-            },
+            slack: history
+                .child
+                .map_or(SignedDuration::ZERO, |_| delegated::SYNC_PERIOD),
         }
         .floor(raw, history, self.now);
         let share = self.inputs.share;
@@ -256,7 +260,7 @@ impl Context<'_> {
 
     /// Reason for keeping the current count in mode Metric, where no step of the observed lane gives one.
     fn kept(&self, winner: Option<(&Proposal, Replicas)>, combined: &Combined) -> Option<Limit> {
-        if !self.publishes() || combined.desired != self.current() {
+        if !self.course.publishes || combined.desired != self.current() {
             return None;
         }
         match winner {
@@ -279,7 +283,7 @@ impl Context<'_> {
         }
         history.expect_scale_up(child.pending, self.now);
         // Below its minimum an HPA reads no metrics, so its own log lacks this entry.
-        if self.delegates() && self.current() >= child.bounds.min {
+        if history.child.is_some() && self.current() >= child.bounds.min {
             history.log.mark_mirrored(self.now);
         }
         if paused {
@@ -290,7 +294,7 @@ impl Context<'_> {
             .floors
             .iter()
             .any(|floor| floor.raw > Replicas::ZERO);
-        let is_floor = self.workload.has_floor_sources() && !self.publishes();
+        let is_floor = self.workload.has_floor_sources() && !self.course.publishes;
         if is_floor || remembers {
             history.log_floor(proposals.floor, self.windows_in_force(), self.now);
         } else {

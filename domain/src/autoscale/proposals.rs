@@ -71,10 +71,13 @@ impl Context<'_> {
         // The sources of the floor lane, in the order of `Source::ALL`.
         let mut asked = self.forecast(history);
         asked.extend(self.cron(&windows));
-        let published = self.published(&asked);
+        let (floor, published) = if self.course.publishes {
+            (None, self.published(&asked))
+        } else {
+            let counts = asked.iter().filter_map(|it| it.replicas);
+            (counts.max(), Vec::new())
+        };
         let observed = self.observed_lane_with(&published, history);
-        let counts = asked.iter().filter_map(|proposal| proposal.replicas);
-        let floor = counts.max().filter(|_| !self.publishes());
         let mut all = self.observed(observed.as_ref());
         all.extend(asked);
         Proposals {
@@ -86,11 +89,8 @@ impl Context<'_> {
         }
     }
 
-    /// The metrics that the child reads in addition to those of the spec; none outside mode Metric.
+    /// The metrics that the child reads in addition to those of the spec.
     fn published(&self, asked: &[Proposal]) -> Vec<PublishedMetric> {
-        if !self.publishes() {
-            return Vec::new();
-        }
         let cron = self.workload.has_crons().then(|| {
             PublishedMetric::of_crons(CronInputs {
                 open: of_source(asked, Source::Cron)
@@ -194,11 +194,11 @@ impl Context<'_> {
 
     fn forecast_of(&self, reading: &ForecastReading, history: &History) -> Proposal {
         let held = history.forecast_held.get(&reading.name).copied();
-        let proposal = if self.publishes() {
-            // The rule of the HPA applies.
-            forecast::propose_peak(&as_read_by_hpa(reading))
+        // A metric is not held at a count: the rule of the HPA applies.
+        let (proposal, floor_held) = if self.course.publishes {
+            (forecast::propose_peak(&as_read_by_hpa(reading)), None)
         } else {
-            forecast::propose(reading, held)
+            (forecast::propose(reading, held), held)
         };
         let division = history.division.get(&reading.name);
         if division.is_some_and(|division| !division.divides()) {
@@ -215,8 +215,8 @@ impl Context<'_> {
             return proposal;
         };
         match (proposal.replicas, held) {
-            (Some(asked), Some(held)) if asked > held && !self.publishes() => Proposal {
-                replicas: Some(held),
+            (Some(asked), _) if floor_held.is_some_and(|held| asked > held) => Proposal {
+                replicas: floor_held,
                 asked: Some(asked),
                 reason: Reason::PodsChanging,
                 message,

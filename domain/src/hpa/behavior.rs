@@ -226,15 +226,7 @@ impl Behavior {
     /// ```
     #[must_use]
     pub fn up_limit(&self, current: Replicas, log: &Log, now: Timestamp) -> Replicas {
-        let reaches = self.policies(Direction::Up).iter().map(|policy| {
-            let start = log.replicas_before(current, policy.period, now);
-            match policy.kind {
-                PolicyKind::Pods => saturate(start.saturating_add(i64::from(policy.value))),
-                PolicyKind::Percent => {
-                    Replicas::from_f64_ceil(as_f64(start) * (1.0 + f64::from(policy.value) / 100.0))
-                }
-            }
-        });
+        let reaches = self.reaches(Direction::Up, current, log, now);
         match self.select(Direction::Up) {
             PolicySelect::Max => reaches.max(),
             PolicySelect::Min => reaches.min(),
@@ -250,21 +242,37 @@ impl Behavior {
     /// smallest count, so `Max` takes the minimum. `Disabled`: `current`.
     #[must_use]
     pub fn down_limit(&self, current: Replicas, log: &Log, now: Timestamp) -> Replicas {
-        let reaches = self.policies(Direction::Down).iter().map(|policy| {
-            let start = log.replicas_before(current, policy.period, now);
-            match policy.kind {
-                PolicyKind::Pods => saturate(start.saturating_sub(i64::from(policy.value))),
-                PolicyKind::Percent => Replicas::from_f64_trunc(
-                    as_f64(start) * (1.0 - f64::from(policy.value) / 100.0),
-                ),
-            }
-        });
+        let reaches = self.reaches(Direction::Down, current, log, now);
         match self.select(Direction::Down) {
             PolicySelect::Max => reaches.min(),
             PolicySelect::Min => reaches.max(),
             PolicySelect::Disabled => None,
         }
         .unwrap_or(current)
+    }
+
+    /// The count that each policy of one direction allows.
+    fn reaches(
+        &self,
+        direction: Direction,
+        current: Replicas,
+        log: &Log,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Replicas> {
+        self.policies(direction).iter().map(move |policy| {
+            let start = log.replicas_before(current, policy.period, now);
+            let (pods, part) = (i64::from(policy.value), f64::from(policy.value) / 100.0);
+            match (direction, policy.kind) {
+                (Direction::Up, PolicyKind::Pods) => saturate(start.saturating_add(pods)),
+                (Direction::Down, PolicyKind::Pods) => saturate(start.saturating_sub(pods)),
+                (Direction::Up, PolicyKind::Percent) => {
+                    Replicas::from_f64_ceil(as_f64(start) * (1.0 + part))
+                }
+                (Direction::Down, PolicyKind::Percent) => {
+                    Replicas::from_f64_trunc(as_f64(start) * (1.0 - part))
+                }
+            }
+        })
     }
 }
 

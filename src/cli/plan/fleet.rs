@@ -10,7 +10,7 @@ use foretide_domain::{
     hpa::Settings,
     workload::{Mode, Workload},
 };
-use foretide_federate::{AssignmentKind, Member, Total};
+use foretide_federate::{Member, Total};
 
 use super::PlanArgs;
 use crate::cli::{
@@ -41,8 +41,8 @@ impl FleetPlan {
                     "--clusters is for a FederatedHPA; this is an EffectiveHorizontalPodAutoscaler";
                 return Err(Failure::usage(message));
             }
-            (Accepted::Fdhpa(_, spec), None) if !divides(spec) => return Ok(None),
-            (Accepted::Fdhpa(_, spec), Some(_)) if !divides(spec) => {
+            (Accepted::Fdhpa(_, spec), None) if !spec.course.divides => return Ok(None),
+            (Accepted::Fdhpa(_, spec), Some(_)) if !spec.course.divides => {
                 return Err(Failure::usage(
                     "--clusters is for policies that divide; under Duplicated each cluster decides from its own \
                      demand, so leave it out to plan one of them from its history, or see the bounds with \
@@ -130,11 +130,6 @@ pub(super) fn assumed_of_one(spec: &FleetSpec) -> Vec<String> {
         format!("{metric} ignored: it is measured for the fleet and divided over its clusters")
     });
     std::iter::once(one.to_owned()).chain(of_all).collect()
-}
-
-/// Returns whether the policy divides the fleet.
-fn divides(spec: &FleetSpec) -> bool {
-    spec.policy.kind != AssignmentKind::Duplicated
 }
 
 /// Gives every pod that has a node the same part of the demand.

@@ -2,7 +2,7 @@
 //! other.
 
 use foretide_crds::{FederatedHPA, TargetClusterAutoscalingPreference};
-use foretide_domain::{Replicas, workload::Mode};
+use foretide_domain::Replicas;
 use foretide_federate::{AssignmentKind, Preference};
 
 use super::Severity;
@@ -57,43 +57,61 @@ fn warning(path: &str, message: impl Into<String>) -> Found {
     (path.to_owned(), Severity::Warning, message.into())
 }
 
-fn idle(path: &str, kind: AssignmentKind) -> Found {
-    let field = path.rsplit('.').next().unwrap_or_default();
-    warning(
-        path,
-        format!("{field} has no effect under {}", kind.as_str()),
-    )
+/// A field of the spec, true if it is written, and the policies under which it has an effect.
+type Field<'a> = (&'a str, bool, &'a [AssignmentKind]);
+
+const DYNAMIC: &[AssignmentKind] = &[AssignmentKind::DynamicWeighted];
+const STATIC: &[AssignmentKind] = &[AssignmentKind::StaticWeighted];
+const PRIORITIZED: &[AssignmentKind] = &[AssignmentKind::Prioritized];
+/// The policies under which budgets move.
+const MOVING: &[AssignmentKind] = &[
+    AssignmentKind::Aggregated,
+    AssignmentKind::DynamicWeighted,
+    AssignmentKind::Prioritized,
+];
+/// The policies that divide.
+const DIVIDING: &[AssignmentKind] = &[
+    AssignmentKind::Aggregated,
+    AssignmentKind::DynamicWeighted,
+    AssignmentKind::Prioritized,
+    AssignmentKind::StaticWeighted,
+];
+
+/// The fields below a path that are written without an effect under the policy.
+fn idle(fields: [Field<'_>; 4], below: &str, kind: AssignmentKind) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (path, is_written, under) in fields {
+        if is_written && !under.contains(&kind) {
+            let field = path.rsplit('.').next().unwrap_or_default();
+            let message = format!("{field} has no effect under {}", kind.as_str());
+            found.push(warning(&format!("{below}.{path}"), message));
+        }
+    }
+    found
 }
 
 /// Fields of the spec that have no effect under the policy.
 fn without_effect(fdhpa: &FederatedHPA, kind: AssignmentKind) -> Vec<Found> {
     let spec = &fdhpa.spec;
-    let assignment = &spec.federated_hpa_assignment;
-    let moves = !matches!(
-        kind,
-        AssignmentKind::Duplicated | AssignmentKind::StaticWeighted
-    );
     let rebalance = spec.rebalance.as_ref();
-    let written = [
+    let utilization = rebalance.and_then(|it| it.min_utilization_percent);
+    let delay = spec.autoscale_multi_cluster_delay;
+    let by = &spec.federated_hpa_assignment.weight_by;
+    let fields = [
+        ("autoscaleMultiClusterDelay", delay.is_some(), MOVING),
         (
-            "spec.autoscaleMultiClusterDelay",
-            spec.autoscale_multi_cluster_delay.is_some() && !moves,
+            "rebalance.minUtilizationPercent",
+            utilization.is_some(),
+            MOVING,
         ),
         (
-            "spec.rebalance.minUtilizationPercent",
-            rebalance.is_some_and(|r| r.min_utilization_percent.is_some()) && !moves,
+            "scalingToZero",
+            spec.scaling_to_zero == Some(true),
+            DIVIDING,
         ),
-        (
-            "spec.scalingToZero",
-            spec.scaling_to_zero == Some(true) && kind == AssignmentKind::Duplicated,
-        ),
-        (
-            "spec.federatedHPAAssignment.weightBy",
-            assignment.weight_by.is_some() && kind != AssignmentKind::DynamicWeighted,
-        ),
+        ("federatedHPAAssignment.weightBy", by.is_some(), DYNAMIC),
     ];
-    let idle = written.iter().filter(|(_, idle)| *idle);
-    idle.map(|(path, _)| self::idle(path, kind)).collect()
+    idle(fields, "spec", kind)
 }
 
 fn about_preference(
@@ -101,33 +119,20 @@ fn about_preference(
     path: &str,
     fleet: &FleetSpec,
 ) -> Vec<Found> {
-    let kind = fleet.policy.kind;
-    let duplicated = kind == AssignmentKind::Duplicated;
     let (min, max) = (
         preference.autoscaling_min_threshold,
         preference.autoscaling_max_threshold,
     );
-    let written = [
-        (
-            "staticWeight",
-            preference.static_weight.is_some() && kind != AssignmentKind::StaticWeighted,
-        ),
-        (
-            "priority",
-            preference.priority.is_some() && kind != AssignmentKind::Prioritized,
-        ),
-        ("autoscalingMinThreshold", min.is_some() && duplicated),
-        ("autoscalingMaxThreshold", max.is_some() && duplicated),
+    let fields = [
+        ("staticWeight", preference.static_weight.is_some(), STATIC),
+        ("priority", preference.priority.is_some(), PRIORITIZED),
+        ("autoscalingMinThreshold", min.is_some(), DIVIDING),
+        ("autoscalingMaxThreshold", max.is_some(), DIVIDING),
     ];
-    let idle = written.iter().filter(|(_, idle)| *idle);
-    let mut found: Vec<_> = idle
-        .map(|(field, _)| self::idle(&format!("{path}.{field}"), kind))
-        .collect();
+    let mut found = idle(fields, path, fleet.policy.kind);
     let most = fleet.policy.bounds.max;
-    if let Some(min) = min.map(Replicas::from_i32)
-        && min > most
-        && !duplicated
-    {
+    let above = min.map(Replicas::from_i32).filter(|min| *min > most);
+    if let Some(min) = above.filter(|_| fleet.course.divides) {
         found.push(warning(
             &format!("{path}.autoscalingMinThreshold"),
             format!("autoscalingMinThreshold {min} takes precedence over spec.maxReplicas, which is {most}"),
@@ -150,7 +155,7 @@ fn about_clusters(fleet: &FleetSpec) -> Vec<Found> {
     let most = fleet.policy.bounds.max;
     // Only for named clusters: the number of clusters that a selector finds is not known here.
     let named = u32::try_from(affinity.names.len()).unwrap_or(u32::MAX);
-    if fleet.policy.kind != AssignmentKind::Duplicated && Replicas::new(named) > most {
+    if fleet.course.divides && Replicas::new(named) > most {
         let message =
             format!("maxReplicas {most} is not enough for one replica in each of {named} clusters");
         found.push(warning("spec.maxReplicas", message));
@@ -173,9 +178,8 @@ fn about_counts(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
             "minReplicas 0 counts as 1: a fleet keeps at least one replica",
         ));
     }
-    let direct =
-        fleet.policy.mode == Mode::Direct && fleet.workload.mode_in_force() != Mode::Direct;
-    if direct {
+    // Only for this reason the mode of the members is another one.
+    if fleet.policy.mode != fleet.workload.mode_in_force() {
         let message = "every metric has fleet scope, so the controller writes the scale of the members itself (mode Direct)";
         let path = if fdhpa.spec.metric_scope.is_some() {
             "spec.metricScope"

@@ -17,7 +17,7 @@ use foretide_domain::{
     cron::Zone,
     hpa::{MetricSpec, Settings},
     proposal::Reason,
-    workload::{Mode, SpecPart, SpecProblem, Strategy, Workload},
+    workload::{Mode, SpecPart, SpecProblem, Workload, Writes},
 };
 use foretide_federate::{
     Affinity, AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource,
@@ -42,6 +42,21 @@ pub struct FleetSpec {
     pub scopes: BTreeSet<String>,
     /// The fate of the members' HPAs when the object is deleted.
     pub deletion: DeletionPolicy,
+    /// What its decisions lead to.
+    pub course: FleetCourse,
+}
+
+/// What the decisions of a fleet lead to: strategy, mode and assignment policy, resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetCourse {
+    /// True in Preview, in which nothing is written but a pinned count.
+    pub previewed: bool,
+    /// `specificReplicas` in Preview, within the bounds: this count is divided and written, in whatever mode.
+    pub pinned: Option<Replicas>,
+    /// True if bounds and counts are divided; otherwise each member has all of the bounds, windows and forecasts for itself.
+    pub divides: bool,
+    /// True if the hub decides one count for all members, divides it and writes the scales.
+    pub writes_counts: bool,
 }
 
 // === impl FleetSpec ===
@@ -97,46 +112,17 @@ impl FleetSpec {
         }
     }
 
-    /// The policy as it is carried out: in Preview, `specificReplicas` is divided like a count that the hub writes.
+    /// The policy as it is carried out: in Preview, a pinned count is divided like one that the hub writes.
     #[must_use]
     pub fn policy_in_force(&self) -> Policy {
-        let mut policy = self.policy.clone();
-        if self.is_pinned() {
-            policy.mode = Mode::Direct;
+        let FleetCourse {
+            previewed, pinned, ..
+        } = self.course;
+        Policy {
+            mode: pinned.map_or(self.policy.mode, |_| Mode::Direct),
+            previewed: previewed && pinned.is_none(),
+            ..self.policy.clone()
         }
-        policy.previewed = self.is_previewed() && !self.is_pinned();
-        policy
-    }
-
-    /// True if each member has all of the bounds, windows and forecasts for itself.
-    #[must_use]
-    pub fn is_duplicated(&self) -> bool {
-        self.policy.kind == AssignmentKind::Duplicated
-    }
-
-    /// True if the mode makes the hub decide one count for all members, divide it, and write the scales: in Direct. Under
-    /// [`AssignmentKind::Duplicated`] each member decides for itself.
-    #[must_use]
-    pub fn hub_writes_counts(&self) -> bool {
-        self.policy.mode == Mode::Direct && !self.is_duplicated()
-    }
-
-    /// True if one count is divided among the members, in whatever mode: always where the hub writes counts, and in
-    /// Preview while `specificReplicas` is set, which is written although nothing else is.
-    #[must_use]
-    pub fn hub_divides_counts(&self) -> bool {
-        self.hub_writes_counts() || self.is_pinned()
-    }
-
-    /// True if the strategy is Preview, in which nothing but `specificReplicas` is written.
-    #[must_use]
-    pub fn is_previewed(&self) -> bool {
-        self.workload.strategy == Strategy::Preview
-    }
-
-    /// True if `specificReplicas` is set in Preview.
-    fn is_pinned(&self) -> bool {
-        self.is_previewed() && self.workload.specific_replicas.is_some()
     }
 }
 
@@ -168,11 +154,26 @@ pub fn fleet(
     policy.tolerance = tolerance(&workload, settings);
     policy.generation = fdhpa.metadata.generation.unwrap_or_default();
     Ok(FleetSpec {
+        course: course(&workload, &policy),
         workload,
         policy,
         scopes,
         deletion: spec.deletion_policy.unwrap_or_default(),
     })
+}
+
+fn course(workload: &Workload, policy: &Policy) -> FleetCourse {
+    let (previewed, pinned) = match workload.course().writes {
+        Writes::Bounds | Writes::Count => (false, None),
+        Writes::Pinned(count) => (true, count),
+    };
+    let divides = policy.kind != AssignmentKind::Duplicated;
+    FleetCourse {
+        previewed,
+        pinned,
+        divides,
+        writes_counts: divides && policy.mode == Mode::Direct,
+    }
 }
 
 /// The metrics that the mode Metric is named after are those of one cluster.

@@ -32,7 +32,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub use algorithm::{WorkloadFacts, algorithm, build, forecaster, is_priced, lead_time};
 pub use cost_limits::{CostLimits, InvalidCostLimit};
 pub use duration::duration;
-pub use fleet::{FleetSpec, fleet};
+pub use fleet::{FleetCourse, FleetSpec, fleet};
 pub use metric::selector_text;
 pub use targets::{InvalidTargetKind, TargetKind, TargetRules};
 

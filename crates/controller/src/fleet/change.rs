@@ -18,7 +18,7 @@ pub fn change<M>(
     let whole = fleet.whole_decision();
     let before = desired.replace(whole.desired).unwrap_or(whole.current);
     let item = &fleet.item;
-    let acts = !item.fleet_spec().is_previewed() && item.conflicts.older.is_none();
+    let acts = !item.fleet_spec().course.previewed && item.conflicts.older.is_none();
     let mut sentences = Vec::new();
     for applied in applied {
         let share = fleet.decision.member(&applied.plan.name);

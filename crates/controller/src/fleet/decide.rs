@@ -6,16 +6,17 @@
 use std::collections::BTreeSet;
 
 use foretide_domain::{
-    Observation, ReplicaBounds, Replicas, Scale,
+    Observation, ReplicaBounds, Replicas, Scale, autoscale,
     autoscale::history::History,
-    autoscale::{self, Decision},
     demand,
     hpa::{MetricSpec, Verdict},
     observation::{Measured, Reading},
-    workload::{Mode, Strategy, Workload},
+    workload::{Mode, Workload},
 };
 use foretide_federate::{ShareStatus, Total};
 use jiff::Timestamp;
+
+use foretide_api::validation::FleetCourse;
 
 use super::{
     item::FleetItem, merged_metrics::Members, participants::Participants, state::FleetState,
@@ -55,6 +56,12 @@ impl<M> FleetWorkload<'_, M> {
     /// Decides the fleet as one workload; `target` is the state of that workload, `fleet` that of its members.
     pub fn decide(&self, target: &mut TargetState, fleet: &mut FleetState) -> WorkloadDecided {
         let spec = self.item.fleet_spec();
+        let FleetCourse {
+            pinned,
+            divides,
+            writes_counts,
+            ..
+        } = spec.course;
         let present = self.participants.workloads();
         let unreachable = self.unreachable(fleet);
         let mut counted = BTreeSet::new();
@@ -73,8 +80,10 @@ impl<M> FleetWorkload<'_, M> {
         // First: a member that is found or lost changes the count, but nobody has scaled.
         self.restart_log_if_recounted(target, fleet, counted);
         self.record_change(target, fleet, current);
-        let workload = whole_workload(self.item, clusters).into();
-        let permission = if spec.hub_divides_counts() {
+        // Where nothing is divided, the whole is as many equal parts as there are members; one also where none was seen.
+        let parts = if divides { 1 } else { clusters.max(1) };
+        let workload = whole_workload(self.item, parts).into();
+        let permission = if writes_counts || pinned.is_some() {
             Permission::All
         } else {
             // The children write the counts.
@@ -91,10 +100,9 @@ impl<M> FleetWorkload<'_, M> {
         let total = Total {
             demand: demand.filter(|_| self.participants.are_all_seen()),
             // Pods that no longer have a budget must not end below a pinned count either.
-            floor: self
-                .floor(fleet, &decided, clusters)
-                .max(pinned_count(self.item)),
-            desired: desired(self.item, &decided.decision),
+            floor: self.floor(fleet, &decided, parts).max(pinned),
+            // Where nothing is divided, each member decides its own.
+            desired: pinned.or(divides.then_some(decided.decision.desired)),
         };
         WorkloadDecided { decided, total }
     }
@@ -102,7 +110,7 @@ impl<M> FleetWorkload<'_, M> {
     /// The last counts of the members that do not answer, as far as they are known: until a member counts as failed,
     /// its pods are assumed to run. None where the hub writes counts, which are divided among the members that answer.
     fn unreachable(&self, fleet: &FleetState) -> Vec<(&str, Replicas)> {
-        if self.item.fleet_spec().hub_writes_counts() {
+        if self.item.fleet_spec().course.writes_counts {
             return Vec::new();
         }
         let mut last = Vec::new();
@@ -144,7 +152,7 @@ impl<M> FleetWorkload<'_, M> {
     fn record_change(&self, target: &mut TargetState, fleet: &mut FleetState, current: Replicas) {
         let spec = self.item.fleet_spec();
         let before = fleet.current.replace(current);
-        let before = before.filter(|before| *before != current && !spec.hub_writes_counts());
+        let before = before.filter(|before| *before != current && !spec.course.writes_counts);
         let Some(before) = before else {
             return;
         };
@@ -160,17 +168,17 @@ impl<M> FleetWorkload<'_, M> {
     /// The latter are decided separately, with their own stabilization; while one of them is unavailable, what they
     /// asked for last stands. Under `Duplicated` each member has windows and forecasts of its own; the floor here is
     /// its part of what the fleet's own metrics ask for.
-    fn floor(&self, fleet: &mut FleetState, whole: &Decided, clusters: u32) -> Option<Replicas> {
+    fn floor(&self, fleet: &mut FleetState, whole: &Decided, parts: u32) -> Option<Replicas> {
         let spec = self.item.fleet_spec();
         if spec.scopes.is_empty() {
             let floor = whole.decision.floor;
-            return floor.filter(|_| !spec.is_duplicated());
+            return floor.filter(|_| spec.course.divides);
         }
-        let (workload, seen) =
-            of_fleet_metrics(self.item, &whole.observation, parts(self.item, clusters));
+        let seen = of_fleet_metrics(self.item, &whole.observation, parts);
+        let workload = &self.item.spec.fleet_metrics;
         let DecideContext { settings, now } = *self.context;
         let (decision, history) =
-            autoscale::decide(&workload, &seen, &fleet.fleet_metrics, settings, now);
+            autoscale::decide(workload, &seen, &fleet.fleet_metrics, settings, now);
         fleet.fleet_metrics = history;
         match decision.observed.as_ref().map(|pass| &pass.verdict) {
             None => decision.floor,
@@ -183,74 +191,33 @@ impl<M> FleetWorkload<'_, M> {
     }
 }
 
-/// The fleet's workload, decided as if we were its only writer: what the children do is not part of this decision.
-///
-/// Under `Duplicated`, where the bounds are those of each member, the whole has them once per cluster.
-fn whole_workload(item: &FleetItem, clusters: u32) -> Workload {
-    let spec = item.fleet_spec();
-    let workload = spec.workload.clone();
-    let parts = parts(item, clusters);
-    let [min, max] = [workload.bounds.min, workload.bounds.max]
-        .map(|count| Replicas::new(count.get().saturating_mul(parts)));
+/// The fleet's workload, decided as if we were its only writer: what the children do is not part of this decision. The
+/// bounds are those of each of its `parts`.
+fn whole_workload(item: &FleetItem, parts: u32) -> Workload {
+    let workload = item.fleet_spec().workload.clone();
+    let all = |count: Replicas| Replicas::new(count.get().saturating_mul(parts));
     Workload {
         mode: Mode::Direct,
-        bounds: ReplicaBounds::new(min, max),
+        bounds: ReplicaBounds::new(all(workload.bounds.min), all(workload.bounds.max)),
         ..workload
     }
 }
 
-/// Number of equal parts of the whole: under `Duplicated` one per cluster, and one also where no member was seen.
-fn parts(item: &FleetItem, clusters: u32) -> u32 {
-    if item.fleet_spec().is_duplicated() {
-        clusters.max(1)
-    } else {
-        1
-    }
-}
-
-/// The count that one autoscaler over the whole would set: the hub divides it in Direct, and removes no pods below it
-/// in Delegated. Under `Duplicated` each member decides its own.
-fn desired(item: &FleetItem, decision: &Decision) -> Option<Replicas> {
-    pinned_count(item).or_else(|| (!item.fleet_spec().is_duplicated()).then_some(decision.desired))
-}
-
-/// The count to which a preview is scaled, if any.
-fn pinned_count(item: &FleetItem) -> Option<Replicas> {
-    let workload = &item.fleet_spec().workload;
-    let count = workload.specific_replicas?;
-    (workload.strategy == Strategy::Preview).then(|| workload.bounds.clamp(count))
-}
-
-/// The workload with the fleet's own metrics only, as one of `parts` equal parts sees it.
+/// The observation of the fleet's own metrics, as one of `parts` equal parts sees it.
 fn of_fleet_metrics(
     item: &FleetItem,
     observed: &TargetObservation,
     parts: u32,
-) -> (Workload, autoscale::Inputs) {
+) -> autoscale::Inputs {
     let spec = item.fleet_spec();
-    let workload = &spec.workload;
     let observation = &observed.observation;
-    let (mut metrics, mut readings) = (Vec::new(), Vec::new());
-    for (metric, reading) in workload.metrics.iter().zip(&observation.readings) {
-        if !spec.is_members_own(metric) {
-            metrics.push(metric.clone());
-            readings.push(equal_part(reading, parts));
-        }
-    }
+    let metrics = spec.workload.metrics.iter();
+    let readings = metrics
+        .zip(&observation.readings)
+        .filter(|(metric, _)| !spec.is_members_own(metric))
+        .map(|(_, reading)| equal_part(reading, parts));
     let part = |count: Replicas| Replicas::new(count.get().div_ceil(parts));
-    let mut forecasts = observed.forecasts.clone();
-    let mut workload = Workload {
-        mode: Mode::Direct,
-        metrics,
-        ..workload.clone()
-    };
-    if spec.is_duplicated() {
-        // Each member decides these for itself.
-        workload.windows.clear();
-        workload.prediction = None;
-        forecasts.clear();
-    }
-    let seen = autoscale::Inputs {
+    autoscale::Inputs {
         observation: Observation {
             scale: Scale {
                 spec: part(observation.scale.spec),
@@ -260,13 +227,12 @@ fn of_fleet_metrics(
             undelivered: part(observation.undelivered),
             owned: part(observation.owned),
             pods: observation.pods.clone(),
-            readings,
+            readings: readings.collect(),
         },
-        forecasts,
+        forecasts: observed.forecasts.clone(),
         child: None,
         share: None,
-    };
-    (workload, seen)
+    }
 }
 
 /// One of `parts` equal parts of a total; readings per pod are returned unchanged.

@@ -61,7 +61,7 @@ impl Division<'_> {
         let participants = Participants {
             observed: &observed,
             by_name: &classified.participation(),
-            previewed: spec.is_previewed(),
+            previewed: spec.course.previewed,
         };
         let whole = FleetWorkload {
             context,
@@ -72,7 +72,7 @@ impl Division<'_> {
         .decide(&mut state.target, fleet);
         let (divided, next) = classified.decide(&whole.total);
         fleet.ledger = next;
-        let decision = self.without_ineffective(divided, spec.is_previewed());
+        let decision = self.without_ineffective(divided, spec.course.previewed);
         let plans = Planner {
             context,
             forecasts,

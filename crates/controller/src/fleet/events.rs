@@ -26,7 +26,7 @@ pub fn events<M>(
     });
     events.extend(lost);
     // In Preview no share is written.
-    if !fleet.item.fleet_spec().is_previewed() {
+    if !fleet.item.fleet_spec().course.previewed {
         events.extend(fleet.decision.members.iter().filter_map(moved));
     }
     events

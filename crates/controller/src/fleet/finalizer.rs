@@ -12,7 +12,7 @@ use std::{
 };
 
 use foretide_crds::{DeletionPolicy, FederatedHPA, Passthrough, WorkloadSource};
-use foretide_domain::{autoscale::action::Action, workload::Strategy};
+use foretide_domain::autoscale::action::Action;
 use futures::future::{join, join_all};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -42,6 +42,19 @@ enum HpaCleanup<'a> {
     Release,
     /// Keeps it without the labels of its fleet, with the user's behavior.
     Orphan(Option<&'a Value>),
+}
+
+impl<'a> HpaCleanup<'a> {
+    /// The treatment that the deletion policy of a fleet asks for.
+    fn of(fdhpa: &'a FederatedHPA) -> Self {
+        match fdhpa.spec.deletion_policy.unwrap_or_default() {
+            DeletionPolicy::Delete => Self::Release,
+            DeletionPolicy::Retain => {
+                let behavior = fdhpa.spec.autoscaling.behavior.as_ref();
+                Self::Orphan(behavior.map(Passthrough::raw))
+            }
+        }
+    }
 }
 
 /// A fleet that is being deleted.
@@ -160,7 +173,7 @@ pub async fn update<C: Cluster, M: Member>(
     plans: &[MemberPlan],
 ) -> Result<(), ClusterError> {
     let fdhpa = &fleet.item.object;
-    match (has_finalizer(fdhpa), needs_finalizer(fleet, plans)) {
+    match (has_finalizer(fdhpa), needs_finalizer(plans)) {
         (false, true) => set_finalizer(hub, fdhpa, true).await,
         (true, false) if is_clean(fleet) => set_finalizer(hub, fdhpa, false).await,
         _ => Ok(()),
@@ -230,13 +243,7 @@ impl<C: Cluster, F: Fleet> FleetCleanup<C, F> {
     async fn clean_up_in(&self, member: &F::Member, name: &str, fdhpa: &FederatedHPA) -> bool {
         let namespace = fdhpa.namespace().unwrap_or_default();
         let uid = fdhpa.uid().unwrap_or_default();
-        let cleanup = match fdhpa.spec.deletion_policy.unwrap_or_default() {
-            DeletionPolicy::Delete => HpaCleanup::Release,
-            DeletionPolicy::Retain => {
-                let behavior = fdhpa.spec.autoscaling.behavior.as_ref();
-                HpaCleanup::Orphan(behavior.map(Passthrough::raw))
-            }
-        };
+        let cleanup = HpaCleanup::of(fdhpa);
         let mut hpas = member.hpas(&namespace);
         hpas.retain(|hpa| child_hpa::is_of_fleet(hpa, &uid));
         let mut is_clean = true;
@@ -320,10 +327,9 @@ fn left_behind(members: &[String]) -> Option<EventNote> {
 /// The event that names the counts that stay: the tool that propagates the workload applies its own count as soon as no
 /// HPA acts. None for a workload that the hub places, which is not propagated, and for retained HPAs, which still act.
 fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
-    let spec = &fdhpa.spec;
-    let is_placed = spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;
-    let is_retained = spec.deletion_policy.unwrap_or_default() == DeletionPolicy::Retain;
-    let status = fdhpa.status.as_ref().filter(|_| !is_placed && !is_retained);
+    let is_placed = fdhpa.spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;
+    let is_released = HpaCleanup::of(fdhpa) == HpaCleanup::Release;
+    let status = fdhpa.status.as_ref().filter(|_| is_released && !is_placed);
     let counts = status?.clusters.iter().flatten().filter_map(|cluster| {
         let count = cluster.current.filter(|count| *count > 0)?;
         Some((count, format!("{count} in {}", cluster.name)))
@@ -357,11 +363,10 @@ fn has_finalizer(fdhpa: &FederatedHPA) -> bool {
     fdhpa.finalizers().iter().any(|known| known == FINALIZER)
 }
 
-/// True if the fleet needs an HPA in some member.
-fn needs_finalizer<M>(fleet: &FleetDecided<M>, plans: &[MemberPlan]) -> bool {
-    let is_auto = fleet.item.fleet_spec().workload.strategy == Strategy::Auto;
+/// True if some member is to have an HPA.
+fn needs_finalizer(plans: &[MemberPlan]) -> bool {
     let mut decided = plans.iter().filter_map(|plan| plan.decided.as_ref());
-    is_auto && decided.any(|it| matches!(it.decision.action, Action::Child { .. }))
+    decided.any(|it| matches!(it.decision.action, Action::Child { .. }))
 }
 
 /// True if every member was observed, and none has an object of ours.

@@ -3,23 +3,68 @@
 use std::sync::Arc;
 
 use foretide_crds::FederatedHPA;
-use foretide_domain::workload::Workload;
+use foretide_domain::workload::{Mode, Workload};
 
 use crate::{
     child_hpa,
     observe::TargetObservation,
-    part::{Part, WorkItem},
+    part::{Part, Permission, WorkItem},
 };
 use foretide_api::ports::{HpaView, Member, MemberView};
 use foretide_api::validation::FleetSpec;
 
-/// Meaning of a valid spec of a fleet.
+/// Meaning of a valid spec of a fleet: what it is for the hub and for a member, worked out once.
 #[derive(Debug)]
 pub struct FleetTerms {
     /// The spec of the whole, and of its division.
     pub spec: FleetSpec,
     /// The workload as members observe it.
     pub observed_workload: Arc<Workload>,
+    /// The workload as a member decides it, but for its bounds: its own metrics, and where nothing is divided the windows and
+    /// predictions as well.
+    pub member_workload: Workload,
+    /// The workload with the fleet's own metrics only, decided as if the hub were the only writer; without what each member
+    /// decides for itself.
+    pub fleet_metrics: Workload,
+    /// The permission of a member's own decision while it runs.
+    pub member_permission: Permission,
+}
+
+// === impl FleetTerms ===
+
+impl FleetTerms {
+    pub fn new(spec: FleetSpec) -> Self {
+        let course = spec.course;
+        let observed_workload = spec.observed_workload();
+        let metrics = spec.workload.metrics.iter().cloned();
+        let (own, of_fleet) = metrics.partition(|metric| spec.is_members_own(metric));
+        let mut member_workload = Workload {
+            metrics: own,
+            mode: spec.policy.mode,
+            ..observed_workload.clone()
+        };
+        let mut fleet_metrics = Workload {
+            metrics: of_fleet,
+            mode: Mode::Direct,
+            ..spec.workload.clone()
+        };
+        if !course.divides {
+            member_workload.windows = std::mem::take(&mut fleet_metrics.windows);
+            member_workload.prediction = fleet_metrics.prediction.take();
+        }
+        Self {
+            member_permission: match spec.policy.mode {
+                _ if course.previewed || course.writes_counts => Permission::Nothing,
+                Mode::Direct => Permission::All,
+                // Whether a member at zero wakes is decided for the fleet, not by what this member ran a while ago.
+                Mode::Delegated | Mode::Metric => Permission::Child,
+            },
+            observed_workload: Arc::new(observed_workload),
+            member_workload,
+            fleet_metrics,
+            spec,
+        }
+    }
 }
 
 /// A fleet that is due.

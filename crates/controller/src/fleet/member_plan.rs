@@ -7,7 +7,7 @@ use foretide_domain::{
     ReplicaBounds, Replicas,
     autoscale::action::Action,
     hpa::{Behavior, PolicySelect},
-    workload::{Mode, Workload},
+    workload::Workload,
 };
 use foretide_federate::{Action as MemberAction, Entry, FleetDecision, Ledger, MemberDecision};
 
@@ -146,10 +146,7 @@ impl Planner<'_> {
     ) -> Option<MemberPlan> {
         let Share { decision, entry } = share;
         let observed = &member.observed;
-        let is_previewed = self.item.fleet_spec().is_previewed();
-        let template = self
-            .template
-            .filter(|_| !is_previewed && self.may_place(member.present()));
+        let template = self.template.filter(|_| self.may_place(member.present()));
         // A member that only keeps pods until others serve gets nothing new.
         let has_share = entry.is_some_and(|entry| entry.max > Replicas::ZERO);
         let placement = template
@@ -183,14 +180,16 @@ impl Planner<'_> {
         let MemberObservation::Absent { hpas, .. } = observed else {
             return None;
         };
-        let goes = decision.action == MemberAction::Delete || self.item.fleet_spec().is_previewed();
+        let goes =
+            decision.action == MemberAction::Delete || self.item.fleet_spec().course.previewed;
         hpas.acting().filter(|_| goes).cloned()
     }
 
-    /// True if a workload may be placed over what is there, or deleted: as with counts, the oldest fleet acts, and none
-    /// does where a foreign HPA scales the target.
+    /// True if a workload may be placed over what is there, or deleted: not in Preview, and as with counts, the oldest
+    /// fleet acts, and none does where a foreign HPA scales the target.
     fn may_place(self, present: Option<&Present>) -> bool {
-        self.item.conflicts.older.is_none()
+        !self.item.fleet_spec().course.previewed
+            && self.item.conflicts.older.is_none()
             && present.is_none_or(|present| self.item.may_act(&present.observed))
     }
 
@@ -202,14 +201,14 @@ impl Planner<'_> {
         record: &mut MemberRecord,
     ) -> Option<(Decided, Option<Replicas>)> {
         let decision = share.decision;
-        let spec = self.item.fleet_spec();
         let may_act = self.item.may_act(&present.observed);
         // Where we may not act, the decision continues, so that an HPA of ours is released.
         if decision.action == MemberAction::Hold && may_act {
             return None;
         }
+        let permission = self.permission(decision, may_act);
         let part = Part {
-            permission: self.permission(decision, may_act),
+            permission,
             ..self.member_part(decision, share.bounds())
         };
         let uid = SeriesKey::of_member(self.item.autoscaler.uid(), &decision.name);
@@ -220,53 +219,36 @@ impl Planner<'_> {
             .decide(&mut record.target, part, observed, floor);
         // Used once: later counts are decided by the HPA.
         let start = record.start.take();
-        // In Preview nothing else is written.
-        let is_pinned = spec.workload.specific_replicas.is_some();
-        let is_written =
-            may_act && !self.decides_alone(decision) && (is_pinned || !spec.is_previewed());
+        // In Preview nothing else than a pinned count is written.
+        let course = self.item.fleet_spec().course;
+        let is_written = !course.previewed || course.pinned.is_some();
+        // Where it decides alone, its own decision gives the count.
+        let is_written = is_written && may_act && permission != Permission::All;
         let replicas = decision.replicas.or(start).filter(|_| is_written);
         Some((decided, replicas))
     }
 
     /// The permission of the member's own decision, where the fleet may act in it or not.
     fn permission(self, decision: &MemberDecision, may_act: bool) -> Permission {
-        let spec = self.item.fleet_spec();
         let leaves = decision.max == Replicas::ZERO || decision.action == MemberAction::Delete;
-        if !may_act || leaves || spec.is_previewed() || spec.hub_writes_counts() {
-            Permission::Nothing
-        } else if self.decides_alone(decision) {
+        match self.item.spec.member_permission {
+            _ if !may_act || leaves => Permission::Nothing,
+            // It is woken or put to sleep by the fleet's decision.
             Permission::All
-        } else {
-            // Whether a member at zero wakes is decided for the fleet, not by what this member ran a while ago.
-            Permission::Child
+                if !matches!(decision.action, MemberAction::Keep | MemberAction::Update) =>
+            {
+                Permission::Child
+            }
+            permission => permission,
         }
     }
 
-    /// True if the member's own decision gives its count: under `Duplicated` in Direct, as long as it runs.
-    fn decides_alone(self, decision: &MemberDecision) -> bool {
-        let spec = self.item.fleet_spec();
-        let runs = matches!(decision.action, MemberAction::Keep | MemberAction::Update);
-        !spec.is_previewed()
-            && runs
-            && spec.policy.mode == Mode::Direct
-            && !spec.hub_writes_counts()
-    }
-
-    /// The member's part of the fleet: its bounds and its own metrics; under `Duplicated` the windows and predictions
-    /// of the fleet as well.
+    /// The member's part of the fleet, with its bounds.
     fn member_part(self, decision: &MemberDecision, bounds: ReplicaBounds) -> Part {
-        let terms = &self.item.spec;
-        let spec = &terms.spec;
         let mut workload = Workload {
             bounds,
-            metrics: spec.member_metrics().cloned().collect(),
-            mode: spec.policy.mode,
-            ..Workload::clone(&terms.observed_workload)
+            ..self.item.spec.member_workload.clone()
         };
-        if spec.is_duplicated() {
-            workload.windows.clone_from(&spec.workload.windows);
-            workload.prediction.clone_from(&spec.workload.prediction);
-        }
         let mut child = self.member_child();
         if decision.hold {
             child = child.held();

@@ -70,7 +70,7 @@ impl MemberReader<'_> {
         };
         record.foreign_writes.observe(foreign_write, self.now);
         // Preview never writes, so it cannot conflict.
-        let is_previewed = self.item.fleet_spec().is_previewed();
+        let is_previewed = self.item.fleet_spec().course.previewed;
         let writer = record.foreign_writes.conflict().filter(|_| !is_previewed);
         let member = Member {
             profile: view.profile.clone(),
@@ -113,7 +113,7 @@ impl MemberReader<'_> {
         let ready = observation.pods.iter().filter(|pod| is_available(pod));
         let child = hpas.acting().map(|hpa| as_child(hpa));
         // Preview never writes, so it cannot conflict.
-        let is_previewed = self.item.fleet_spec().is_previewed();
+        let is_previewed = self.item.fleet_spec().course.previewed;
         let foreign_hpa = self
             .item
             .foreign_hpa(&present.observed)

@@ -189,10 +189,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         } = &self.setup;
         targets.check(&object.metadata, &object.spec.autoscaling.scale_target_ref)?;
         let spec = validation::fleet(object, local_zone, *sync_period, settings)?;
-        Ok(FleetTerms {
-            observed_workload: Arc::new(spec.observed_workload()),
-            spec,
-        })
+        Ok(FleetTerms::new(spec))
     }
 
     fn owner(&self, object: &FederatedHPA, terms: &FleetTerms) -> Owner {

@@ -181,8 +181,7 @@ impl<M: Member> FleetRound<M> {
         let fleet = &Arc::new(fleet);
         // Before the members: their capacity, and whether their workload is the hub's, depend on it.
         let template = fleet.read_template(hub, limit).await;
-        let placed = template.as_ref().and_then(|placed| placed.clone().ok());
-        let placed = placed.map(Arc::new);
+        let placed = Arc::new(template.clone());
         let registered = self
             .members
             .iter()
@@ -194,7 +193,7 @@ impl<M: Member> FleetRound<M> {
             let task = MemberTask {
                 view,
                 fleet: Arc::clone(fleet),
-                placed: placed.clone(),
+                placed: Arc::clone(&placed),
                 limit,
             };
             running.spawn(task.run(reads));
@@ -232,8 +231,7 @@ impl<M: Member> FleetRound<M> {
 struct MemberTask<M> {
     view: Arc<MemberView<M>>,
     fleet: Arc<DueFleet>,
-    /// The workload that the hub places, and the needs of one replica of it.
-    placed: Option<Arc<(Template, PodShape)>>,
+    placed: Arc<Placed>,
     limit: Duration,
 }
 
@@ -266,7 +264,7 @@ impl<M: Member> MemberTask<M> {
             reads,
             name,
             fleet: &self.fleet,
-            placed: self.placed.as_deref(),
+            placed: &self.placed,
             part,
         }
         .observe(observed)
@@ -279,8 +277,7 @@ struct WorkloadReader<'a, M> {
     reads: &'a ClusterReads<M>,
     name: &'a str,
     fleet: &'a DueFleet,
-    /// The workload that the hub places, and the needs of one replica of it.
-    placed: Option<&'a (Template, PodShape)>,
+    placed: &'a Placed,
     part: &'a Part,
 }
 
@@ -303,7 +300,7 @@ impl<M: Member> WorkloadReader<'_, M> {
         let observed = match observed {
             Ok(observed) => observed,
             Err(ClusterError::NotFound { .. }) => {
-                let like = self.placed.map(|(_, like)| like);
+                let like = self.template().map(|(_, like)| like);
                 return MemberObservation::Absent {
                     capacity: like.and_then(|like| cluster.capacity(target, "", like)),
                     hpas: self.part.related(&self.reads.hpas(&target.namespace)),
@@ -336,15 +333,19 @@ impl<M: Member> WorkloadReader<'_, M> {
     /// True if the hub places the workload and this one is neither from it nor the hub's own.
     async fn is_foreign(&self, observed: &TargetObservation) -> Result<bool, ClusterError> {
         let is_template = self
-            .placed
+            .template()
             .is_some_and(|(template, _)| template.uid == observed.scale.uid);
-        let item = &self.fleet.item;
-        if item.fleet_spec().policy.source != WorkloadSource::Hub || is_template {
+        if self.placed.is_none() || is_template {
             return Ok(false);
         }
         let target = &self.part.workload.target;
         let placed_for = self.reads.cluster().placed_for(target).await?;
-        Ok(placed_for.as_deref() != Some(&*item.owner.uid))
+        Ok(placed_for.as_deref() != Some(&*self.fleet.item.owner.uid))
+    }
+
+    /// The workload that the hub places, and the needs of one replica of it, if they could be read.
+    fn template(&self) -> Option<&(Template, PodShape)> {
+        self.placed.as_ref()?.as_ref().ok()
     }
 
     /// Field manager that changed the replicas, asked for only where neither we nor the member's HPA can have.

@@ -154,7 +154,7 @@ fn status<M>(
     ledger: &Ledger,
     records: &mut BTreeMap<String, MemberRecord>,
 ) -> FleetStatus {
-    let is_previewed = fleet.item.fleet_spec().is_previewed();
+    let is_previewed = fleet.item.fleet_spec().course.previewed;
     let mut clusters = Vec::new();
     for decided in &fleet.decision.members {
         let name = &decided.name;

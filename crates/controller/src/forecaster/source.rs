@@ -20,7 +20,6 @@ use foretide_domain::{
     proposal::Reason,
     workload::Workload,
 };
-use foretide_federate::AssignmentKind;
 use jiff::SignedDuration;
 use serde_json::Value;
 
@@ -91,7 +90,7 @@ impl ForecastSource {
                 let (period, settings) = (SignedDuration::ZERO, Settings::default());
                 let read = validation::fleet(fdhpa, local, period, &settings).ok()?;
                 let fleet_metrics = FleetMetrics {
-                    duplicated: read.policy.kind == AssignmentKind::Duplicated,
+                    duplicated: !read.course.divides,
                     scopes: read.scopes,
                 };
                 (read.workload, Some(fleet_metrics))

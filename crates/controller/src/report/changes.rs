@@ -97,7 +97,7 @@ impl ReplicaChanges {
         let is_fleet = matches!(applied.decided.part.autoscaler, Autoscaler::Federated(_));
         let mut events = Vec::new();
         let (mut count, before) = (decision.current, self.before.take());
-        let is_compared = applied.decided.acts() && !is_recounted;
+        let is_compared = applied.decided.is_carried_out && !is_recounted;
         if let Some(before) = before.filter(|it| it.count != count && is_compared) {
             // In a fleet a count also changes because a member is seen or lost.
             match before.cause(decision, child_scaled, is_fleet) {

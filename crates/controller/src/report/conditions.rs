@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use foretide_domain::{
     autoscale::{ConditionKind, Limit, action::Action},
-    workload::Mode,
+    workload::Writes,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -92,11 +92,11 @@ fn of_decision(applied: &Applied, trouble: Option<&(&'static str, String)>) -> V
         .map(|own| decided_condition(own.kind.as_str(), own))
         .collect();
     let child = applied.child();
-    let in_metric_mode = applied.decided.part.workload.mode_in_force() == Mode::Metric;
+    let reads_published = applied.decided.part.workload.course().publishes;
     for own in child.map(of_child).unwrap_or_default() {
         let is_active = own.type_ == ConditionKind::ScalingActive.as_str() && own.status == "True";
         let shown = match child {
-            Some(child) if is_active && in_metric_mode => unread_by(child).unwrap_or(own),
+            Some(child) if is_active && reads_published => unread_by(child).unwrap_or(own),
             _ => own,
         };
         conditions.retain(|condition| condition.type_ != shown.type_);
@@ -173,7 +173,7 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<(&'static str
         .effect()
         .is_some_and(|effect| effect.changes.contains(&HpaChange::Adopted));
     // An autoscaler that only previews conflicts with none.
-    let is_conflict = part.autoscaler.acts() && !adopted;
+    let is_conflict = !applied.decided.is_preview && !adopted;
     let is_served = part.keda_trigger(&applied.decided.observation).is_some();
     (is_conflict && !is_served).then(|| {
         let message = foreign_message(part, foreign);
@@ -191,7 +191,7 @@ fn foreign_message(part: &Part, foreign: &HpaView) -> String {
              this object, or delete one of the two",
             trigger_to_add(part.autoscaler.name())
         ),
-        None if !part.workload.has_child() => format!(
+        None if part.workload.course().writes != Writes::Bounds => format!(
             "not acting: horizontalpodautoscaler {name} scales the same target and is not changed; delete it, because mode \
              Direct takes none over"
         ),
@@ -206,13 +206,17 @@ fn foreign_message(part: &Part, foreign: &HpaView) -> String {
 /// it, if either holds.
 fn read_by_others(applied: &Applied) -> Option<Condition> {
     let Decided {
-        part, observation, ..
+        part,
+        observation,
+        is_preview,
+        publishes,
+        ..
     } = &applied.decided;
     if let KedaPause::On {
         scaled_object: name,
         annotation,
     } = &observation.keda_pause
-        && part.autoscaler.acts()
+        && !is_preview
     {
         let namespace = part.autoscaler.namespace();
         let message = format!(
@@ -236,10 +240,7 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
         return Some(ready_as(SCALED_BY_KEDA, &message));
     }
     let foreign = observation.hpas.foreign.as_ref()?;
-    let is_read = !part.autoscaler.acts()
-        && part.workload.mode == Mode::Metric
-        && reads_published_metrics(foreign);
-    is_read.then(|| {
+    (*is_preview && *publishes && reads_published_metrics(foreign)).then(|| {
         let message = format!(
             "horizontalpodautoscaler {} scales the target, and reads forecasts or crons as metrics; {decided}",
             foreign.name

@@ -49,7 +49,7 @@ impl Parts {
                 fleet: extras.status,
             },
             events: extras.events,
-            publishes: applied.decided.publishes(),
+            publishes: applied.decided.publishes,
         }
     }
 }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::{
-    AssignmentKind, Budget, Budgets, Candidate, EffectivePreference, Entry, Health, Ledger, Policy,
-    Reason, ShareStatus, WorkloadSource, assign as divide, weights,
+    Budget, Budgets, Candidate, EffectivePreference, Entry, Health, Ledger, Policy, Reason,
+    ShareStatus, assign as divide, scheme::Parties,
 };
 use foretide_domain::{ReplicaBounds, Replicas};
 
@@ -41,11 +41,7 @@ pub fn assign<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         // What was observed under the former budgets does not count for the new ones.
         excess_since: None,
         idle_since: None,
-        landing: if fleet.policy.kind == AssignmentKind::Duplicated {
-            fleet.ledger.landing
-        } else {
-            landing::new_landing(fleet, served(fleet, &shares))
-        },
+        landing: landing::new_landing(fleet, served(fleet, &shares)).or(fleet.ledger.landing),
         ..fleet.ledger.clone()
     };
     let members = fleet.members.iter().zip(shares);
@@ -148,11 +144,11 @@ pub fn candidate_with<'a>(state: &MemberState<'a>, max: u32) -> Candidate<'a> {
 
 fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     let bounds = fleet.policy.bounds;
-    if fleet.policy.kind == AssignmentKind::Duplicated || fleet.pinned().next().is_none() {
+    if fleet.holders().next().is_none() {
         return divide(fleet.policy, bounds, candidates);
     }
     // Divided among all first, so that each of the others gets its own share of MIN.
-    let lost = fleet.pinned().map(candidate);
+    let lost = fleet.holders().map(candidate);
     let all: Vec<_> = candidates.iter().copied().chain(lost).collect();
     let shares = divide(fleet.policy, bounds, &all).members;
     let mut raised = candidates.to_vec();
@@ -162,8 +158,8 @@ fn budgets(fleet: &RuleContext<'_>, candidates: &[Candidate<'_>]) -> Budgets {
         preference.min = preference.min.max(share.min);
         preference.max = preference.max.max(preference.min);
     }
-    let min_held = sum(fleet.pinned().map(MemberState::min));
-    let max_held = sum(fleet.pinned().map(MemberState::max));
+    let min_held = sum(fleet.holders().map(MemberState::min));
+    let max_held = sum(fleet.holders().map(MemberState::max));
     let left = ReplicaBounds::new(
         bounds.min.saturating_sub(Replicas::new(min_held)),
         bounds.max.saturating_sub(Replicas::new(max_held)),
@@ -176,45 +172,17 @@ pub fn floor_bases<'a>(
     policy: &Policy,
     candidates: &[Candidate<'a>],
 ) -> BTreeMap<&'a str, FloorBasis> {
-    let weights = weights(policy, candidates);
-    let ranks = ranks(policy.kind, candidates, &weights);
+    let Parties { recipients, ranks } = Parties::new(policy, candidates);
     let mut by_name = BTreeMap::new();
-    for ((candidate, weight), rank) in candidates.iter().zip(weights).zip(ranks) {
+    for ((candidate, recipient), rank) in candidates.iter().zip(recipients).zip(ranks) {
         let basis = FloorBasis {
             capacity: candidate.capacity.map(Replicas::new),
-            weight,
+            weight: recipient.weight,
             rank,
         };
         by_name.insert(candidate.name, basis);
     }
     by_name
-}
-
-/// The position of each candidate in the order of filling: one for each priority, or, under the other policies, one for
-/// each member. Members that run pods come first there, then those of the largest weight.
-fn ranks(kind: AssignmentKind, candidates: &[Candidate<'_>], weights: &[u64]) -> Vec<u32> {
-    let has_tiers = kind == AssignmentKind::Prioritized;
-    let mut order: Vec<_> = candidates.iter().zip(weights).enumerate().collect();
-    // `b` is compared with `a`, so that the larger one comes first; equal ones stay in the order of the members.
-    order.sort_by(|(_, (a, x)), (_, (b, y))| {
-        if has_tiers {
-            b.preference.priority.cmp(&a.preference.priority)
-        } else {
-            b.hosts.cmp(&a.hosts).then(y.cmp(x))
-        }
-    });
-    let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| {
-        has_tiers && a.preference.priority == b.preference.priority
-    });
-    let mut ranks = vec![0; candidates.len()];
-    for (rank, tier) in (0u32..).zip(tiers) {
-        for (at, _) in tier {
-            if let Some(place) = ranks.get_mut(*at) {
-                *place = rank;
-            }
-        }
-    }
-    ranks
 }
 
 /// The share of a member. `budget` and `basis` are those of the division, for an active one.
@@ -232,7 +200,8 @@ fn share(
             entry.set_floor_basis(basis.unwrap_or_else(|| entry.floor_basis()));
             take_budget(&mut entry, state, budget, fleet.now);
             known = true;
-            if state.member.pods.is_none() && fleet.policy.source == WorkloadSource::Hub {
+            // Of another source it is no candidate then.
+            if state.member.pods.is_none() {
                 write = Some(budget.start(None, fleet.policy.may_sleep()).get());
             }
         }

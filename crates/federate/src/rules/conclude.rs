@@ -8,7 +8,6 @@ use crate::{
     WorkloadSource,
 };
 use foretide_domain::words::counted;
-use foretide_domain::workload::Mode;
 use foretide_domain::{ReplicaBounds, Replicas};
 
 use super::conditions;
@@ -56,8 +55,8 @@ pub fn conclude(mut fleet: RuleContext<'_>) -> (FleetDecision, Ledger) {
     let (unmet, policy, now) = (fleet.floor.unmet, fleet.policy, fleet.now);
     let goal = fleet.floor.lands.then_some(fleet.floor.count);
     for mut state in fleet.members {
-        let before = before(&state, policy.mode);
-        let outcome = outcome(&state, policy.source, policy.mode, before);
+        let before = (fleet.course.present)(&state);
+        let outcome = outcome(&state, policy.source, before);
         if outcome.action.writes() {
             // The order of the members decides between equal urgencies.
             order.push((
@@ -99,28 +98,17 @@ fn put_in_order(state: &mut MemberState<'_>) {
     }
 }
 
-/// The present bounds: those of its autoscaler; in Direct those that were decided last.
-fn before(state: &MemberState<'_>, mode: Mode) -> Option<ReplicaBounds> {
-    match mode {
-        Mode::Delegated | Mode::Metric => state.member.hpa,
-        Mode::Direct => state.previous,
-    }
-}
-
 fn outcome(
     state: &MemberState<'_>,
     source: WorkloadSource,
-    mode: Mode,
     before: Option<ReplicaBounds>,
 ) -> Outcome {
     let none = ReplicaBounds::default();
-    if let Some(min) = raised_to(state, mode) {
-        return Outcome {
+    match state.role {
+        MemberRole::Foreign if let Some(min) = state.decided.count => Outcome {
             replicas: Some(min),
             ..Outcome::of(Action::Update, counts(min, state.max()))
-        };
-    }
-    match state.role {
+        },
         MemberRole::Lost | MemberRole::Foreign | MemberRole::Failed | MemberRole::Recovering => {
             Outcome::of(
                 Action::Hold,
@@ -135,19 +123,8 @@ fn outcome(
         MemberRole::Outside(_) => Outcome::default(),
         MemberRole::Draining => ended(state, source, before),
         MemberRole::Active if state.max() == 0 => ended(state, source, before),
-        MemberRole::Active => running(state, source, mode, before),
+        MemberRole::Active => running(state, before),
     }
-}
-
-/// The minimum of a member that another writer keeps below it, where no HPA raises it: in Direct. A pause may keep it there.
-fn raised_to(state: &MemberState<'_>, mode: Mode) -> Option<u32> {
-    let member = state.member;
-    let is_written = member.foreign_hpa.is_none() && member.paused_by.is_none();
-    let is_foreign = state.role == MemberRole::Foreign && is_written;
-    // A ledger may have been edited.
-    let min = state.min().min(state.max());
-    let is_below = 0 < state.replicas && state.replicas < min;
-    (mode == Mode::Direct && is_foreign && is_below).then_some(min)
 }
 
 /// A member without a share keeps its pods until others are ready, then is drained, then Foretide's objects in it are
@@ -157,12 +134,13 @@ fn ended(
     source: WorkloadSource,
     present: Option<ReplicaBounds>,
 ) -> Outcome {
-    let runs = state
-        .member
-        .pods
-        .is_some_and(|pods| pods.replicas > Replicas::ZERO);
-    let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
-    let is_ours = source == WorkloadSource::Hub && state.member.pods.is_some() && !is_theirs;
+    let Member {
+        pods,
+        foreign_workload: is_theirs,
+        ..
+    } = *state.member;
+    let runs = pods.is_some_and(|pods| pods.replicas > Replicas::ZERO);
+    let is_ours = source == WorkloadSource::Hub && pods.is_some() && !is_theirs;
     let present = present.filter(|bounds| bounds.max > Replicas::ZERO);
     if state.decided.keep > 0 {
         // Pods that never were the fleet's are kept without bounds, and none are stored.
@@ -188,36 +166,31 @@ fn ended(
     }
 }
 
-fn running(
-    state: &MemberState<'_>,
-    source: WorkloadSource,
-    mode: Mode,
-    present: Option<ReplicaBounds>,
-) -> Outcome {
+fn running(state: &MemberState<'_>, present: Option<ReplicaBounds>) -> Outcome {
     let bounds = counts(state.written_min(), state.max().max(state.decided.keep));
     let there = state.member.pods.map(|pods| pods.replicas.get());
-    let replicas = match mode {
-        Mode::Delegated | Mode::Metric => state.decided.write,
-        Mode::Direct => Some(direct(state)),
+    let replicas = match state.decided.count {
+        None => state.decided.write,
+        Some(count) => Some(direct(state, count)),
     };
     // A minimum of the ledger, from which a count may come, is not in order before the rules have run.
     let replicas = replicas.map(|count| count.min(bounds.max.get()));
+    let is_bounded = state.decided.count.is_none();
+    let differs = if is_bounded {
+        present != Some(bounds) || state.decided.hold != state.entry.held
+    } else {
+        replicas != there
+    };
     let action = match (there, replicas) {
-        (None, _) if source == WorkloadSource::Hub => Action::Create,
+        // Only the hub's: a member that lacks another's is no candidate.
+        (None, _) => Action::Create,
         (Some(0), Some(n)) if n > 0 => Action::Wake,
         (Some(r), Some(0)) if r > 0 => Action::Sleep,
-        _ if mode == Mode::Direct => {
-            if replicas.is_some_and(|count| there != Some(count)) {
-                Action::Update
-            } else {
-                Action::Keep
-            }
-        }
-        _ if present.is_none() => Action::Create,
-        _ if present != Some(bounds) || state.decided.hold != state.entry.held => Action::Update,
+        _ if is_bounded && present.is_none() => Action::Create,
+        _ if differs => Action::Update,
         _ => Action::Keep,
     };
-    let replicas = replicas.or((action == Action::Create && there.is_none()).then_some(0));
+    let replicas = replicas.or(there.is_none().then_some(0));
     Outcome {
         action,
         bounds,
@@ -229,11 +202,11 @@ fn counts(min: u32, max: u32) -> ReplicaBounds {
     ReplicaBounds::new(Replicas::new(min), Replicas::new(max))
 }
 
-/// The count to write in Direct mode.
-fn direct(state: &MemberState<'_>) -> u32 {
+/// The count to write where the hub writes it: `count`, unless the member sleeps or keeps pods for a while.
+fn direct(state: &MemberState<'_>, count: u32) -> u32 {
     match (state.decided.keep, state.decided.write) {
         (0, Some(0)) => 0,
-        (0, _) => state.decided.count,
+        (0, _) => count,
         (keep, _) => keep,
     }
 }

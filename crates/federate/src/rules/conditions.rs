@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{AssignmentKind, Condition, ConditionKind, Health, Reason, Remark, assign::thresholds};
+use crate::{Condition, ConditionKind, Health, Reason, Remark, assign::thresholds};
 use foretide_domain::observation::Status;
 use foretide_domain::words::{ANOTHER_WRITER, counted};
 
@@ -60,7 +60,8 @@ fn assigned(fleet: &RuleContext<'_>) -> String {
 /// The remarks on the policy, by the weights that budgets were divided by last.
 fn remarks(fleet: &RuleContext<'_>) -> BTreeSet<Remark> {
     let policy = fleet.policy;
-    if policy.kind == AssignmentKind::Duplicated {
+    let scheme = policy.scheme();
+    if !scheme.divides {
         return BTreeSet::new();
     }
     let parties = fleet
@@ -68,12 +69,8 @@ fn remarks(fleet: &RuleContext<'_>) -> BTreeSet<Remark> {
         .iter()
         .filter(|state| state.is_active() || state.role.is_pinned());
     let mut remarks = thresholds(policy.bounds, parties.map(|state| &state.preference));
-    let is_weighted = matches!(
-        policy.kind,
-        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted
-    );
     let unweighted = fleet.active().next().is_some() && fleet.active().all(|s| s.entry.weight == 0);
-    remarks.extend((is_weighted && unweighted).then_some(Remark::NoWeights));
+    remarks.extend(scheme.unweighted.filter(|_| unweighted));
     remarks
 }
 
@@ -119,7 +116,7 @@ fn balanced(fleet: &RuleContext<'_>) -> Condition {
 
 /// By how much maximums exceed MAX because members that cannot be changed keep theirs.
 fn held_by_lost(fleet: &RuleContext<'_>) -> u32 {
-    if fleet.policy.kind == AssignmentKind::Duplicated || fleet.pinned().next().is_none() {
+    if fleet.holders().next().is_none() {
         return 0;
     }
     let least = sum(fleet.members.iter().map(MemberState::lower_limit));

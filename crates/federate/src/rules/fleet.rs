@@ -7,14 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     ClassifiedFleet,
     member::{Change, DivisionLimits, MemberState, sum},
-    participation::MemberRole,
 };
-use crate::{AssignmentKind, Health, Ledger, Policy, Surplus, Total, share};
-use foretide_domain::{Replicas, workload::Mode};
+use crate::{Ledger, Policy, Surplus, Total, share};
+use foretide_domain::{ReplicaBounds, Replicas};
 
 /// A fleet while the rules run.
 pub struct RuleContext<'a> {
     pub policy: &'a Policy,
+    pub course: &'a Course,
     pub total: &'a Total,
     pub now: Timestamp,
     /// The next ledger; its entries are in `members` until the end.
@@ -24,15 +24,21 @@ pub struct RuleContext<'a> {
     /// True if a member with a share is no longer listed.
     pub vanished: bool,
     pub floor: Floor<'a>,
-    /// In Direct mode the count of the fleet, as far as it is for the active members ([`of_active`]).
-    pub desired: Option<u32>,
 }
 
-/// The floor of a fleet.
+/// The floor of a fleet, and in Direct its count, which is divided alike.
 #[derive(Clone, Default)]
 pub struct Floor<'a> {
-    /// The number that is divided; in Direct mode the count of the fleet if that is larger, because it is divided alike.
+    /// The number that is divided.
     pub count: u32,
+    /// The count of the fleet that is divided in Direct, as far as it is for the active members.
+    pub desired: Option<u32>,
+    /// The count that one autoscaler over the whole fleet would keep, if that is known.
+    pub kept: Option<u32>,
+    /// The part of `count` that members which keep their share and cannot be changed meet by their minimums.
+    pub met: u32,
+    /// The part of `met` by members that others scale.
+    pub met_by_others: u32,
     /// The number that forecast, cron windows and fleet metrics alone request.
     pub requested: u32,
     /// True if a landing raises it above what is requested, so that others become ready before pods end.
@@ -45,6 +51,32 @@ pub struct Floor<'a> {
 
 /// A rule: it reads the fleet as the rules before it have left it, and returns what it changes.
 pub type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
+
+/// The rules of one policy, and the orders that they go by.
+pub struct Course {
+    /// The count that is divided in addition to the floor.
+    pub claim: &'static [Rule],
+    /// The shares of the floor.
+    pub shares: &'static [Rule],
+    /// Budget moves between members.
+    pub moves: &'static [Rule],
+    /// The end of pods in members of low priority.
+    pub shrink: &'static [Rule],
+    /// The member that is put to sleep.
+    pub sleep: &'static [Rule],
+    /// The members that are woken.
+    pub wake: &'static [Rule],
+    /// The counts that the hub writes.
+    pub counts: &'static [Rule],
+    /// The present bounds of a member.
+    pub present: fn(&MemberState<'_>) -> Option<ReplicaBounds>,
+    /// The most that a member can be given of what is divided.
+    pub room: fn(&MemberState<'_>) -> u32,
+    /// The tier of a member, where members are filled by priority.
+    pub tier: fn(&MemberState<'_>) -> Option<i64>,
+    /// The rank of a member by the policy; the lowest sleeps first.
+    pub rank: fn(&MemberState<'_>) -> i64,
+}
 
 /// The changes of a rule: of members, and of the fleet as a whole where that is given.
 #[derive(Default)]
@@ -97,36 +129,36 @@ impl<'a> RuleContext<'a> {
 
     /// The priority of a member, where members are filled by priority.
     pub fn tier(&self, state: &MemberState<'_>) -> Option<i64> {
-        let has_tiers = self.policy.kind == AssignmentKind::Prioritized;
-        state.preference.priority.filter(|_| has_tiers)
+        (self.course.tier)(state)
     }
 
     /// The context before the first rule.
-    pub fn new(fleet: ClassifiedFleet<'a>, total: &'a Total) -> Self {
+    pub fn new(fleet: ClassifiedFleet<'a>, course: &'a Course, total: &'a Total) -> Self {
         let (policy, states) = (fleet.policy, fleet.members);
         let mut ledger = fleet.ledger.clone();
         let entries = std::mem::take(&mut ledger.members);
         let known = states.iter().filter(|s| s.known && s.entry.has_share());
         let floor = total.floor.map_or(0, Replicas::get);
-        let desired = match policy.mode {
-            Mode::Direct => of_active(policy, total, &states),
-            Mode::Delegated | Mode::Metric => None,
-        };
-        Self {
+        let mut context = Self {
             // A member with a share is no longer listed.
             vanished: known.count() < entries.values().filter(|e| e.has_share()).count(),
             floor: Floor {
-                count: floor.max(desired.unwrap_or(0)),
+                count: floor,
                 requested: floor,
+                kept: total.desired.map(Replicas::get),
                 ..Floor::default()
             },
             policy,
+            course,
             total,
             now: fleet.now,
             ledger,
             members: states,
-            desired,
-        }
+        };
+        let of_others = context.pinned().filter(|state| !state.is_counted());
+        context.floor.met_by_others = sum(of_others.map(MemberState::min));
+        context.floor.met = sum(context.holders().map(MemberState::min));
+        context
     }
 
     /// MAX.
@@ -152,6 +184,12 @@ impl<'a> RuleContext<'a> {
     /// The members that keep their share and cannot be changed.
     pub fn pinned(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.members.iter().filter(|state| state.role.is_pinned())
+    }
+
+    /// The pinned members that hold a part of what the others divide.
+    pub fn holders(&self) -> impl Iterator<Item = &MemberState<'a>> {
+        let divides = self.policy.scheme().divides;
+        self.pinned().filter(move |_| divides)
     }
 
     /// The members with an amount above zero, and that amount; `amounts` is parallel to `members`.
@@ -229,30 +267,4 @@ impl<'a> RuleContext<'a> {
         }
         shares
     }
-}
-
-/// The count of the fleet in Direct mode without the pods of members that are seen and cannot be changed, such as one
-/// that is healthy again and gets a share after a cooldown.
-///
-/// The count was computed from all pods that run. While it is only kept, because a metric is missing or the history was
-/// lost, it would otherwise make the active members start as many pods once more with every sync.
-///
-/// What is left is at least the demand, if that is known: pods of a member that has failed may not serve.
-fn of_active(policy: &Policy, total: &Total, states: &[MemberState<'_>]) -> Option<u32> {
-    let desired = total.desired?.get();
-    let kept = sum(states
-        .iter()
-        .filter(|state| is_kept(state))
-        .map(MemberState::reported));
-    let least = total.finite_demand().map_or(0, |demand| {
-        Replicas::from_f64_ceil(demand).max(policy.bounds.min).get()
-    });
-    Some(desired.saturating_sub(kept).max(least).min(desired))
-}
-
-/// True if the pods of a member are in the count of the fleet, and neither written nor about to end.
-fn is_kept(state: &MemberState<'_>) -> bool {
-    let is_seen = !matches!(state.member.health, Health::Unknown { .. });
-    let is_changed = matches!(state.role, MemberRole::Active | MemberRole::Draining);
-    state.is_counted() && is_seen && !is_changed
 }

@@ -2,30 +2,38 @@
 
 use std::collections::BTreeMap;
 
-use crate::{AssignmentKind, Recipient, Split, Surplus, Ties, assign::in_order, fill, webster};
+use crate::{Recipient, Split, scheme::Parties};
 use foretide_domain::Replicas;
-use foretide_domain::workload::Mode;
 
 use super::fleet::{Floor, RuleContext, Step};
-use super::member::{Change, Effect, FloorBasis, MemberState, sum};
+use super::member::{Change, Effect, FloorBasis, MemberState};
 
-/// Divides the floor over the awake active members. The others count with the minimum they keep; not in Direct mode,
-/// where the floor is a count for the active members only.
-///
-/// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored
-/// capacities leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
+/// Divides the floor over the awake active members; what others meet of it is not divided. A share is at most the member's
+/// maximum.
 pub fn set_shares<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    let mut split = split(fleet, fleet.floor.count);
-    let mut changes = Vec::new();
-    if split.left > 0 && fleet.policy.moves_budgets() {
-        for state in fleet.active().filter(|state| has_grown(state)) {
-            let basis = grown_basis(fleet, state);
-            changes.push(Change::silent(state, Effect::FloorBasis(basis)));
-        }
-        split = split_by(fleet, fleet.floor.count, None, |state| {
-            grown_basis(fleet, state)
-        });
+    shared(fleet, split(fleet, fleet.floor.count), Vec::new())
+}
+
+/// Divides the floor like [`set_shares`], where budgets can move: a share is at most the stored capacity too. Where stored
+/// capacities leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
+pub fn set_shares_of_grown<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let stored = split(fleet, fleet.floor.count);
+    if stored.left == 0 {
+        return shared(fleet, stored, Vec::new());
     }
+    let mut changes = Vec::new();
+    for state in fleet.active().filter(|state| has_grown(state)) {
+        let basis = grown_basis(fleet, state);
+        changes.push(Change::silent(state, Effect::FloorBasis(basis)));
+    }
+    let grown = split_by(fleet, fleet.floor.count, None, |state| {
+        grown_basis(fleet, state)
+    });
+    shared(fleet, grown, changes)
+}
+
+/// The changes so far, and the shares of the awake active members.
+fn shared<'a>(fleet: &RuleContext<'a>, split: Split, mut changes: Vec<Change>) -> Step<'a> {
     let mut shares = split.shares.into_iter();
     for state in &fleet.members {
         let share = if state.is_active() && state.is_awake() {
@@ -69,31 +77,28 @@ fn split_by(
     absent: Option<&str>,
     basis: impl Fn(&MemberState<'_>) -> FloorBasis,
 ) -> Split {
-    // Under Duplicated no member serves for another; in Direct mode the count is for the members that answer.
-    let is_for_active_only =
-        fleet.policy.kind == AssignmentKind::Duplicated || fleet.policy.mode == Mode::Direct;
-    let floor = if is_for_active_only {
-        floor
-    } else {
-        floor.saturating_sub(sum(fleet.pinned().map(MemberState::min)))
-    };
+    let floor = floor.saturating_sub(fleet.floor.met);
     if floor == 0 {
         return Split::default();
     }
-    let recipients = fleet
+    let (recipients, ranks) = fleet
         .awake()
         .filter(|state| Some(state.name()) != absent)
-        .map(|state| recipient(state, basis(state), fleet))
-        .collect();
-    divide_floor(fleet.policy.kind, floor, recipients)
+        .map(|state| {
+            let basis = basis(state);
+            (recipient(state, basis, fleet), basis.rank)
+        })
+        .unzip();
+    (fleet.policy.scheme().floor)(floor, &Parties { recipients, ranks })
 }
 
 fn recipient<'a>(
     state: &MemberState<'a>,
     basis: FloorBasis,
     fleet: &RuleContext<'_>,
-) -> RankedRecipient<'a> {
-    let capacity = if fleet.policy.moves_budgets() {
+) -> Recipient<'a> {
+    let scheme = fleet.policy.scheme();
+    let capacity = if scheme.moves_budgets {
         let estimated = basis.capacity.map_or(u32::MAX, Replicas::get);
         state
             .proved
@@ -102,7 +107,7 @@ fn recipient<'a>(
         u32::MAX
     };
     // A proved capacity caps a weight that is a capacity; a weight that is a demand has another unit.
-    let weight = if fleet.policy.weighs_capacity() && state.proved.is_some() {
+    let weight = if scheme.weighs_capacity && state.proved.is_some() {
         basis.weight.min(u64::from(capacity))
     } else {
         basis.weight
@@ -114,14 +119,11 @@ fn recipient<'a>(
     } else {
         0
     };
-    RankedRecipient {
-        recipient: Recipient {
-            name: state.name(),
-            weight,
-            min: state.min().max(runs).min(capacity),
-            max: state.max().min(capacity),
-        },
-        rank: basis.rank,
+    Recipient {
+        name: state.name(),
+        weight,
+        min: state.min().max(runs).min(capacity),
+        max: state.max().min(capacity),
     }
 }
 
@@ -135,52 +137,9 @@ fn has_grown(state: &MemberState<'_>) -> bool {
 fn grown_basis(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> FloorBasis {
     let stored = state.entry.floor_basis();
     if has_grown(state) {
-        stored.with_capacity(
-            Replicas::new(state.capacity),
-            fleet.policy.weighs_capacity(),
-        )
+        let capacity = Replicas::new(state.capacity);
+        stored.with_capacity(capacity, fleet.policy.scheme().weighs_capacity)
     } else {
         stored
     }
-}
-
-/// A recipient of a share of the floor, with its tier.
-struct RankedRecipient<'a> {
-    recipient: Recipient<'a>,
-    /// The tier under the policies that fill tiers; the lowest is filled first.
-    rank: u32,
-}
-
-/// Divides a floor; the shares are in the order of the recipients.
-///
-/// `Duplicated`: the whole floor for each, up to its maximum. Weighted policies: bounded [`webster`], because floors
-/// change with every sync and a larger floor must not take replicas away from any member. `Aggregated`, `Prioritized`:
-/// tiers are filled in the order of their ranks, up to capacities.
-fn divide_floor(kind: AssignmentKind, floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
-    match kind {
-        AssignmentKind::Duplicated => Split {
-            shares: recipients
-                .iter()
-                .map(|s| floor.min(s.recipient.max))
-                .collect(),
-            left: 0,
-        },
-        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
-            let recipients: Vec<_> = recipients.into_iter().map(|s| s.recipient).collect();
-            webster(floor, &recipients, Ties::default())
-        }
-        AssignmentKind::Aggregated | AssignmentKind::Prioritized => by_rank(floor, recipients),
-    }
-}
-
-fn by_rank(floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
-    let mut ordered: Vec<_> = recipients.into_iter().enumerate().collect();
-    ordered.sort_by_key(|(at, s)| (s.rank, *at));
-    let places: Vec<usize> = ordered.iter().map(|(at, _)| *at).collect();
-    let tiers: Vec<Vec<_>> = ordered
-        .chunk_by(|(_, a), (_, b)| a.rank == b.rank)
-        .map(|tier| tier.iter().map(|(_, s)| s.recipient).collect())
-        .collect();
-    let split = fill(floor, &tiers, Surplus::Keep);
-    in_order(&places, split)
 }

@@ -1,25 +1,25 @@
 //! Landing: after an assignment, pods beyond the new budgets stay until enough pods within them are ready, for at most
 //! ten minutes. No more pods are started than the fleet ran before or needs now.
 
-use crate::{AssignmentKind, Landing, Ledger, Reason, WorkloadSource, ledger::LANDING};
+use crate::{Landing, Ledger, Reason, ledger::LANDING};
 use foretide_domain::Replicas;
 use foretide_domain::words::counted;
-use foretide_domain::workload::Mode;
 
-use super::direct;
 use super::fleet::{Floor, RuleContext, Step};
 use super::member::{Change, Effect, MemberState, sum};
 use super::participation::MemberRole;
 
 /// The landing that begins now; `served` replicas served the fleet until now. A landing that is in progress keeps its
 /// number, because some of the present replicas were started to replace pods that are to end. One whose time has
-/// passed, while nothing was decided, is not in progress: the fleet may be smaller since then.
+/// passed, while nothing was decided, is not in progress: the fleet may be smaller since then. None begins where no
+/// member serves for another.
 pub fn new_landing(fleet: &RuleContext<'_>, served: u32) -> Option<Landing> {
     let in_progress = fleet
         .ledger
         .landing
         .filter(|landing| fleet.now < landing.until);
-    let until = fleet.now.checked_add(LANDING).ok()?;
+    let until = fleet.now.checked_add(LANDING).ok();
+    let until = until.filter(|_| fleet.policy.scheme().divides)?;
     Some(Landing {
         until,
         served: in_progress.map_or(Replicas::new(served), |landing| landing.served),
@@ -42,12 +42,9 @@ enum Phase {
 
 /// A landing for a member that was unreachable during the last one and returns with pods beyond its share.
 fn resumed(fleet: &RuleContext<'_>) -> Option<Landing> {
-    let is_due = fleet.policy.kind != AssignmentKind::Duplicated;
-    if is_due && fleet.members.iter().any(is_back) {
-        new_landing(fleet, sum(fleet.counted().map(|state| state.placed)))
-    } else {
-        None
-    }
+    let served = sum(fleet.counted().map(|state| state.placed));
+    let is_due = fleet.members.iter().any(is_back);
+    new_landing(fleet, served).filter(|_| is_due)
 }
 
 /// True if a landing has written more than its budget for a member, and it still runs more.
@@ -68,7 +65,7 @@ pub fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let served = landing.served.get();
     let count = without_surplus(fleet, served);
     let goal = goal(fleet, count, served);
-    let raised = count.max(goal.saturating_add(kept_by_others(fleet)));
+    let raised = count.max(goal.saturating_add(fleet.floor.met_by_others));
     let (changes, landing, floor) = match phase(fleet, landing, goal) {
         Phase::Lands => (kept(fleet, goal), Some(continued(fleet, landing)), raised),
         Phase::Landed => (Vec::new(), Some(continued(fleet, landing)), raised),
@@ -90,12 +87,11 @@ pub fn land<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
 fn phase(fleet: &RuleContext<'_>, landing: Landing, goal: u32) -> Phase {
     let ready = sum(receivers(fleet).map(MemberState::ready_in_budget));
     let certain = sum(receivers(fleet).map(certainly_ready));
-    let source = fleet.policy.source;
     if fleet.now >= landing.until {
         Phase::Over
     } else if ready < goal || fleet.active().any(is_unmeasured) {
         Phase::Lands
-    } else if !fleet.members.iter().any(|state| is_ending(state, source)) {
+    } else if !fleet.members.iter().any(is_ending) {
         Phase::Over
     } else if certain < goal {
         Phase::Lands
@@ -121,7 +117,7 @@ fn continued(fleet: &RuleContext<'_>, landing: Landing) -> Landing {
 ///
 /// What is divided is at least `served`, MIN and the demand. Without a known demand nothing is taken out.
 fn without_surplus(fleet: &RuleContext<'_>, served: u32) -> u32 {
-    let (Some(desired), Some(demand)) = (fleet.desired, demand(fleet)) else {
+    let (Some(desired), Some(demand)) = (fleet.floor.desired, demand(fleet)) else {
         return fleet.floor.count;
     };
     let counted = fleet.counted().filter(|state| may_keep(state));
@@ -152,44 +148,24 @@ fn certainly_ready(state: &MemberState<'_>) -> u32 {
     state.ready.min(most)
 }
 
-/// The part of the floor that members scaled by others have to meet; it is no part of the landing.
-fn kept_by_others(fleet: &RuleContext<'_>) -> u32 {
-    // In Direct mode the count is divided over members that answer only.
-    if fleet.policy.mode == Mode::Direct {
-        return 0;
-    }
-    let others = fleet.pinned().filter(|state| !state.is_counted());
-    sum(others.map(MemberState::min))
-}
-
 /// The number of pods that are waited for: as many as are needed, within budgets.
 ///
-/// In Direct mode nobody is given more than it has room for, so more would be waited for in vain; except for what the
-/// load asks for, because then the pods beyond the budgets serve it.
+/// Nobody is given more than it has room for, so more would be waited for in vain; except for what the load asks for,
+/// because then the pods beyond the budgets serve it.
 fn goal(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
     let budgets = sum(receivers(fleet).map(MemberState::max));
-    let goal = needed(fleet, floor, served).min(budgets);
-    match demand(fleet) {
-        Some(demand) if fleet.policy.mode == Mode::Direct => {
-            let room = sum(receivers(fleet).map(direct::most));
-            goal.min(room.max(Replicas::from_f64_ceil(demand).get()))
-        }
-        _ => goal,
-    }
+    let room = sum(receivers(fleet).map(fleet.course.room));
+    let load = demand(fleet).map_or(budgets, |demand| Replicas::from_f64_ceil(demand).get());
+    needed(fleet, floor, served)
+        .min(budgets)
+        .min(room.max(load))
 }
 
 /// The number of pods that must be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler
 /// over the whole fleet would still keep of what `served` when the landing began. Without MIN, a fleet without load
 /// would have no pods while members change.
 fn needed(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
-    // In Direct mode the count is for members that answer, but lost ones serve as well.
-    let is_partial = fleet.policy.mode == Mode::Direct
-        && fleet
-            .members
-            .iter()
-            .any(|state| state.role == MemberRole::Lost);
-    let desired = fleet.total.desired.filter(|_| !is_partial);
-    let kept = served.min(desired.map_or(served, Replicas::get));
+    let kept = served.min(fleet.floor.kept.unwrap_or(served));
     let load = if let Some(demand) = demand(fleet) {
         kept.max(Replicas::from_f64_ceil(demand).get())
     } else {
@@ -197,7 +173,8 @@ fn needed(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
         kept.saturating_add(Replicas::from_f64_ceil(displaced).get())
     };
     let requested = fleet.policy.bounds.min.get().max(floor);
-    load.max(requested.saturating_sub(kept_by_others(fleet)))
+    // What others meet is no part of the landing.
+    load.max(requested.saturating_sub(fleet.floor.met_by_others))
 }
 
 /// The demand of the fleet, including pods that are to end and are not counted yet.
@@ -230,8 +207,8 @@ fn is_displaced(state: &MemberState<'_>) -> bool {
 }
 
 /// True if a member has pods beyond its share that are to end, or had them when it answered last: they may serve still.
-fn is_ending(state: &MemberState<'_>, source: WorkloadSource) -> bool {
-    let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
+fn is_ending(state: &MemberState<'_>) -> bool {
+    let is_theirs = state.member.foreign_workload;
     let is_silent = matches!(
         state.role,
         MemberRole::Lost | MemberRole::Outside(Reason::Unknown)

@@ -68,8 +68,8 @@ pub struct Decided {
     /// The replicas to write: of a workload that the hub creates (R3), of a member that is put to sleep or woken (R10,
     /// R11).
     pub write: Option<u32>,
-    /// The count in Direct mode.
-    pub count: u32,
+    /// The count, where the hub writes it.
+    pub count: Option<u32>,
     /// The reasons, the deciding one first. R10 and R11 read from them what the rules before them did.
     pub reasons: Vec<Reason>,
     /// The deciding reason with its numbers.
@@ -454,7 +454,7 @@ impl<'a> MemberState<'a> {
                 (entry.woken, entry.slept) = (Some(now), None);
                 entry.needed = stays_awake.or(entry.needed);
             }
-            Effect::Count(count) => decided.count = count,
+            Effect::Count(count) => decided.count = Some(count),
         }
     }
 

@@ -48,22 +48,21 @@ use super::{
     Action, AssignmentKind, Dropped, FleetDecision, Ledger, Member, MemberDecision, Membership,
     Policy, Reason, Total,
 };
-use fleet::{Rule, RuleContext};
-use foretide_domain::{ReplicaBounds, Replicas};
+use fleet::{Course, Rule, RuleContext};
+use foretide_domain::{ReplicaBounds, Replicas, workload::Mode};
 use member::MemberState;
 use participation::MemberRole;
 pub use participation::Participation;
 
 /// The rules about budgets, and about the needs of members. R3 is first: it replaces entries as a whole.
-const ASSIGNMENT: [Rule; 4] = [
+const ASSIGNMENT: [Rule; 3] = [
     assign::assign, // R3
     landing::land,
     saturated::find_needs,
-    floor::set_shares,
 ];
 
 /// Budget moves between members.
-const MOVES: [Rule; 9] = [
+const MOVES: [Rule; 7] = [
     blocked::relieve,           // R5
     saturated::satisfy_at_once, // R6
     saturated::satisfy,
@@ -71,20 +70,74 @@ const MOVES: [Rule; 9] = [
     starved::find_idle, // R7
     starved::move_minimum,
     optimize::optimize, // R8
-    shrink::shrink,     // R9
-    // By what R9 has just stored: tiers above one that ends pods are held.
-    shrink::hold,
 ];
 
-/// The rules about the members that run, and their replicas.
-const RUNNING: [Rule; 5] = [
-    sleep::sleep, // R10
-    sleep::share_headroom,
-    wake::wake, // R11
-    // Again, because the rules have changed budgets and which members are awake.
-    floor::set_shares,
-    direct::count,
-];
+/// The rules of a fleet whose budgets stay as they are assigned.
+const STATIC: Course = Course {
+    claim: &[],
+    shares: &[floor::set_shares],
+    moves: &[],
+    shrink: &[],
+    sleep: &[sleep::after_handover], // R10
+    wake: &[wake::wake_all],         // R11
+    counts: &[],
+    present: |state| state.member.hpa,
+    room: |state| state.max(),
+    tier: |_| None,
+    rank: |state| i64::try_from(state.entry.weight).unwrap_or(i64::MAX),
+};
+
+const DYNAMIC: Course = Course {
+    shares: &[floor::set_shares_of_grown],
+    moves: &MOVES,
+    wake: &[sleep::share_headroom, wake::wake_all],
+    ..STATIC
+};
+
+const AGGREGATED: Course = Course {
+    rank: |state| i64::from(state.replicas),
+    ..DYNAMIC
+};
+
+const PRIORITIZED: Course = Course {
+    // R9. By what it has just stored: tiers above one that ends pods are held.
+    shrink: &[shrink::shrink, shrink::hold],
+    wake: &[sleep::share_headroom, wake::wake_next],
+    tier: |state| state.priority(),
+    rank: |state| state.priority().unwrap_or(i64::MIN),
+    ..DYNAMIC
+};
+
+/// The rules of a policy, chosen once: no rule asks which policy or mode it is.
+fn course(policy: &Policy) -> Course {
+    let by_kind = match policy.kind {
+        AssignmentKind::Duplicated | AssignmentKind::StaticWeighted => STATIC,
+        AssignmentKind::DynamicWeighted => DYNAMIC,
+        AssignmentKind::Aggregated => AGGREGATED,
+        AssignmentKind::Prioritized => PRIORITIZED,
+    };
+    let course = match policy.mode {
+        Mode::Delegated | Mode::Metric => by_kind,
+        Mode::Direct => Course {
+            claim: &[direct::claim],
+            sleep: &[sleep::at_once],
+            counts: &[direct::count],
+            // A member has no autoscaler.
+            present: |state| state.previous,
+            room: direct::most,
+            ..by_kind
+        },
+    };
+    if policy.may_sleep() {
+        course
+    } else {
+        Course {
+            sleep: &[sleep::never],
+            wake: &[wake::keep_awake],
+            ..course
+        }
+    }
+}
 
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
@@ -207,16 +260,26 @@ impl<'a> ClassifiedFleet<'a> {
     #[must_use]
     pub fn decide(self, total: &Total) -> (FleetDecision, Ledger) {
         let before = self.ledger;
-        let mut fleet = RuleContext::new(self, total);
+        let course = course(self.policy);
+        let mut fleet = RuleContext::new(self, &course, total);
         if let Some((reason, message)) = problem(&fleet) {
             let ledger = assign::waiting(&fleet, before);
             return (refuse(&fleet, reason, message), ledger); // R0
         }
-        fleet.follow(&ASSIGNMENT);
-        if fleet.policy.moves_budgets() {
-            fleet.follow(&MOVES);
+        for rules in [
+            course.claim,
+            &ASSIGNMENT,
+            course.shares,
+            course.moves,
+            course.shrink,
+            course.sleep,
+            course.wake,
+            // Again, because the rules have changed budgets and which members are awake.
+            course.shares,
+            course.counts,
+        ] {
+            fleet.follow(rules);
         }
-        fleet.follow(&RUNNING);
         conclude::conclude(fleet) // R12
     }
 }
@@ -241,7 +304,7 @@ fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
     if serves || fleet.active().next().is_some() {
         return None;
     }
-    if fleet.policy.kind == AssignmentKind::Prioritized && has_no_priority(fleet) {
+    if has_no_priority(fleet) {
         let message = "no preference gives any member a priority".to_owned();
         return Some(("NoPriority", message));
     }
@@ -259,7 +322,7 @@ fn problem(fleet: &RuleContext<'_>) -> Option<(&'static str, String)> {
     Some(("NoCandidate", message))
 }
 
-/// True if the affinity selects members, and no preference with a priority matches any of them.
+/// True if the affinity selects members, and no preference admits any of them: none of those that match has a priority.
 fn has_no_priority(fleet: &RuleContext<'_>) -> bool {
     let profiles = fleet.members.iter().map(|state| &state.member.profile);
     let mut preferences = fleet.policy.effective_preferences(profiles);

@@ -150,7 +150,7 @@ fn limits(fleet: &RuleContext<'_>, state: &MemberState<'_>, base: u32) -> Divisi
     let room = state.capacity.saturating_sub(base);
     let max = state.upper_limit().saturating_sub(base);
     // Demand says nothing about capacity: by demand alone a full member would get headroom for unschedulable pods.
-    let is_bound = state.proved.is_some() || !fleet.policy.weighs_capacity();
+    let is_bound = state.proved.is_some() || !fleet.policy.scheme().weighs_capacity;
     // A maximum above its capacity may stay, for nodes that are to be added, but does not grow.
     let kept = if is_bound {
         0

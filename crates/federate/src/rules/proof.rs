@@ -51,7 +51,8 @@ fn update_proof(observed: &Observed<'_>, entry: &mut Entry, policy: &Policy, now
         // The stored capacity proved wrong; when the backoff ends, the present estimate is tried next.
         if let Some(claimed) = claimed.filter(|claimed| entry.capacity > Some(*claimed)) {
             let basis = entry.floor_basis();
-            entry.set_floor_basis(basis.with_capacity(claimed, policy.weighs_capacity()));
+            let weighs = policy.scheme().weighs_capacity;
+            entry.set_floor_basis(basis.with_capacity(claimed, weighs));
         }
     }
 }

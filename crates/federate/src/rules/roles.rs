@@ -7,7 +7,7 @@ use super::participation::{MemberRole, Participation};
 use super::{proof, taints};
 use crate::{
     Dropped, EffectivePreference, Entry, FailurePolicy, Health, Ledger, Member, Membership, Policy,
-    Reason, ShareStatus, WorkloadSource, assign::is_usable,
+    Reason, ShareStatus, WorkloadSource, candidate::is_usable,
 };
 use foretide_domain::ReplicaBounds;
 
@@ -112,8 +112,7 @@ impl<'a> RoleClassifier<'_, 'a> {
                 MemberRole::Recovering
             }
             None if self.is_recovering() => MemberRole::Failed,
-            None if self.has_share() => self.with_share(answers),
-            None => self.without_share(answers),
+            None => self.available(answers),
         }
     }
 
@@ -121,34 +120,30 @@ impl<'a> RoleClassifier<'_, 'a> {
         self.entry.is_some_and(Entry::has_share)
     }
 
-    fn with_share(&self, answers: bool) -> MemberRole {
+    /// The role of a member that is not unavailable for too long.
+    fn available(&self, answers: bool) -> MemberRole {
         if !answers {
-            MemberRole::Lost
-        } else if self.is_absent() {
+            self.kept(MemberRole::Lost, Reason::Unknown)
+        } else if self.policy.source == WorkloadSource::Members && self.member.pods.is_none() {
             MemberRole::Outside(Reason::TargetAbsent)
         } else if self.is_unwell() {
-            MemberRole::Lost
+            self.kept(MemberRole::Lost, Reason::Failed)
         } else if self.member.is_scaled_by_others() {
-            MemberRole::Foreign
+            // To give it a share, the hub would have to overwrite the other writer once.
+            self.kept(MemberRole::Foreign, Reason::Foreign)
+        } else if self.closed && !self.has_share() {
+            MemberRole::Outside(Reason::Tainted)
         } else {
             MemberRole::Active
         }
     }
 
-    fn without_share(&self, answers: bool) -> MemberRole {
-        if !answers {
-            MemberRole::Outside(Reason::Unknown)
-        } else if self.is_absent() {
-            MemberRole::Outside(Reason::TargetAbsent)
-        } else if self.is_unwell() {
-            MemberRole::Outside(Reason::Failed)
-        } else if self.member.is_scaled_by_others() {
-            // To give it a share, the hub would have to overwrite the other writer once.
-            MemberRole::Outside(Reason::Foreign)
-        } else if self.closed {
-            MemberRole::Outside(Reason::Tainted)
+    /// The role of a member that cannot be changed: with a share it keeps that, without one it gets none for a reason.
+    fn kept(&self, role: MemberRole, reason: Reason) -> MemberRole {
+        if self.has_share() {
+            role
         } else {
-            MemberRole::Active
+            MemberRole::Outside(reason)
         }
     }
 
@@ -188,10 +183,6 @@ impl<'a> RoleClassifier<'_, 'a> {
             entry.share_status == ShareStatus::Failed
                 && healthy.is_none_or(|healthy| healthy < self.policy.cooldown)
         })
-    }
-
-    fn is_absent(&self) -> bool {
-        self.policy.source == WorkloadSource::Members && self.member.pods.is_none()
     }
 
     /// The state that the rules start from.

@@ -8,7 +8,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{AssignmentKind, Ledger, Reason, Recipient, Surplus, divide::quota_split};
+use crate::{Ledger, Reason, Recipient, Surplus, divide::quota_split};
 use foretide_domain::Replicas;
 use foretide_domain::words::counted;
 
@@ -83,9 +83,6 @@ pub fn is_shrinking(state: &MemberState<'_>, cooldown: SignedDuration, now: Time
 
 /// Shrinks one tier, if there has been an excess for long enough.
 pub fn shrink<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    if fleet.policy.kind != AssignmentKind::Prioritized {
-        return Step::default();
-    }
     let Excess { placed, may_end } = if is_whole(fleet) {
         excess(fleet).unwrap_or_default()
     } else {
@@ -114,9 +111,6 @@ fn is_whole(fleet: &RuleContext<'_>) -> bool {
 /// Holds the tiers above one that shrinks: after it has shrunk, because those above one that still has pods to end are
 /// held.
 pub fn hold<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    if fleet.policy.kind != AssignmentKind::Prioritized {
-        return Step::default();
-    }
     let mut changes = Vec::new();
     let has_excess = fleet.ledger.excess_since.is_some();
     if has_excess {

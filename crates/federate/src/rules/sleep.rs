@@ -5,30 +5,32 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use jiff::Timestamp;
 
-use crate::{AssignmentKind, Ledger, Reason};
+use crate::{Ledger, Reason};
 use foretide_domain::Replicas;
-use foretide_domain::workload::Mode;
 
 use super::fleet::{Floor, RuleContext, Step};
 use super::floor;
 use super::member::{Change, Effect, MemberState, sum};
 use super::optimize::divide_headroom;
 
+/// Puts one member to sleep, if all have idled for long enough: where the hub divides counts at once, so that nobody has
+/// to take over anything first.
+pub fn at_once<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let ledger = observed(fleet, is_idle(fleet) && is_least_together(fleet));
+    match victim(fleet).filter(|_| fleet.settled(ledger.idle_since)) {
+        Some(victim) => put_to_sleep(victim, ledger),
+        None => Step::default().with_ledger(ledger),
+    }
+}
+
 /// Puts one member to sleep, if all have idled for long enough and the user's behavior lets that many pods end. Before
 /// that, the others take over its share of the floor and become ready.
-pub fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+pub fn after_handover<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     let handover = fleet.ledger.handover;
-    let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
-    let victim = if may_sleep { victim(fleet) } else { None };
-    let reassigned = victim.and_then(|victim| reassigned(fleet, victim.name()));
-    let idles = may_sleep && is_idle(fleet, reassigned.as_ref());
-    let since = fleet.ledger.idle_since.unwrap_or(fleet.now);
-    let ledger = Ledger {
-        idle_since: idles.then_some(since),
-        // It is set again below for as long as a takeover goes on.
-        handover: None,
-        ..fleet.ledger.clone()
-    };
+    let victim = victim(fleet);
+    let reassigned = victim.and_then(|victim| floor::reassigned(fleet, victim.name()));
+    let idles = is_idle(fleet) && is_each_at_least(fleet, reassigned.as_ref());
+    let ledger = observed(fleet, idles);
     let (Some(victim), Some(reassigned)) = (victim, reassigned) else {
         return Step::default().with_ledger(ledger);
     };
@@ -43,10 +45,7 @@ pub fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         return Step::default().with_ledger(Ledger { handover, ..ledger });
     }
     if have_taken_over(fleet, victim.name(), before) {
-        return Step::of([put_to_sleep(victim)]).with_ledger(Ledger {
-            idle_since: None,
-            ..ledger
-        });
+        return put_to_sleep(victim, ledger);
     }
     let ledger = Ledger {
         handover: Some(Replicas::new(before)),
@@ -58,18 +57,25 @@ pub fn sleep<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
     })
 }
 
-/// The number of replicas that must be left: as many as one autoscaler over the whole fleet would keep, after the user's window
-/// and within the user's policies, of those that ran `before` the takeover began. In Direct mode the hub divides that
-/// count in any case.
-fn least(fleet: &RuleContext<'_>, before: u32) -> u32 {
-    match fleet.policy.mode {
-        Mode::Delegated | Mode::Metric => fleet
-            .total
-            .desired
-            .map_or(before, Replicas::get)
-            .min(before),
-        Mode::Direct => 0,
+/// Forgets what was observed where no member may sleep.
+pub fn never<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    Step::default().with_ledger(observed(fleet, false))
+}
+
+/// The ledger after an observation: since when all members idle. A takeover that goes on is added to it.
+fn observed(fleet: &RuleContext<'_>, idles: bool) -> Ledger {
+    let since = fleet.ledger.idle_since.unwrap_or(fleet.now);
+    Ledger {
+        idle_since: idles.then_some(since),
+        handover: None,
+        ..fleet.ledger.clone()
     }
+}
+
+/// The number of replicas that must be left: as many as one autoscaler over the whole fleet would keep, after the user's window
+/// and within the user's policies, of those that ran `before` the takeover began.
+fn least(fleet: &RuleContext<'_>, before: u32) -> u32 {
+    fleet.floor.kept.map_or(before, |kept| kept.min(before))
 }
 
 /// The replicas that are left without one member when the others run what they take over.
@@ -87,51 +93,43 @@ fn without<'f, 'a>(
     fleet.counted().filter(move |state| state.name() != victim)
 }
 
-/// The part of the floor that the others take over. In Direct mode nothing: the hub divides counts at once.
-fn reassigned<'a>(fleet: &RuleContext<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
-    match fleet.policy.mode {
-        Mode::Delegated | Mode::Metric => floor::reassigned(fleet, victim),
-        Mode::Direct => Some(BTreeMap::new()),
-    }
-}
-
 fn have_taken_over(fleet: &RuleContext<'_>, victim: &str, before: u32) -> bool {
     let others = fleet.awake().filter(|state| state.name() != victim);
     let ready = sum(others.map(|state| state.ready));
     let kept = sum(fleet.pinned().map(MemberState::min));
     let floor_is_met = ready.saturating_add(kept) >= fleet.floor.count;
     let left = sum(without(fleet, victim).map(|state| state.ready));
-    let may_end = left >= least(fleet, before);
-    fleet.policy.mode == Mode::Direct || floor_is_met && may_end
+    floor_is_met && left >= least(fleet, before)
 }
 
-fn put_to_sleep(victim: &MemberState<'_>) -> Change {
+fn put_to_sleep<'a>(victim: &MemberState<'_>, ledger: Ledger) -> Step<'a> {
     let text = "all members idle at their minimum, and the others serve the load without it";
-    Change::because(victim, Effect::Sleep, Reason::Slept, text.to_owned())
+    let slept = Change::because(victim, Effect::Sleep, Reason::Slept, text.to_owned());
+    Step::of([slept]).with_ledger(Ledger {
+        idle_since: None,
+        ..ledger
+    })
 }
 
 /// A member that was just put to sleep keeps a maximum of at least one; the rest of its headroom goes to the running
 /// ones.
 pub fn share_headroom<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
-    let has_slept = fleet
-        .members
-        .iter()
-        .any(|state| state.has_reason(Reason::Slept));
-    if fleet.policy.moves_budgets() && has_slept {
+    let mut members = fleet.members.iter();
+    if members.any(|state| state.has_reason(Reason::Slept)) {
         divide_headroom(fleet)
     } else {
         Step::default()
     }
 }
 
-/// True if every awake member is at its minimum, below its target and has cooled down, and minimums add up to more than
-/// MIN.
-fn is_idle(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
+/// True if every awake member is below its target and has cooled down, minimums add up to more than MIN, and no landing is
+/// in progress.
+fn is_idle(fleet: &RuleContext<'_>) -> bool {
     let minimums = sum(fleet.awake().map(MemberState::min));
-    fleet.awake().all(|state| is_calm(fleet, state))
+    fleet.ledger.landing.is_none()
+        && fleet.awake().all(|state| is_calm(fleet, state))
         // The last one must stay awake.
         && fleet.awake().nth(1).is_some()
-        && is_at_minimum(fleet, reassigned)
         && is_below_target(fleet)
         && fleet.floor.unmet == 0
         && minimums > fleet.policy.bounds.min.get()
@@ -148,23 +146,22 @@ fn is_calm(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> bool {
         && !fleet.within(state.entry.woken, fleet.policy.cooldown)
 }
 
-/// True if no count could go down. A member that takes over another's share of the floor may be anywhere up to its
+/// True if no member's count could go down. One that takes over another's share of the floor may be anywhere up to its
 /// minimum with that share.
-///
-/// In Direct mode the hub divides the count of the fleet, so the sum counts, and a count that metrics ask for is no
-/// minimum.
-fn is_at_minimum(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
-    if fleet.policy.mode == Mode::Delegated {
-        return fleet.awake().all(|state| {
-            let least = state.written_min();
-            let share = reassigned.and_then(|shares| shares.get(state.name()));
-            let most = share.map_or(least, |share| least.max((*share).min(state.max())));
-            (least..=most).contains(&state.replicas)
-        });
-    }
-    let mut shares = floor::split(fleet, fleet.floor.requested)
-        .shares
-        .into_iter();
+fn is_each_at_least(fleet: &RuleContext<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
+    fleet.awake().all(|state| {
+        let least = state.written_min();
+        let share = reassigned.and_then(|shares| shares.get(state.name()));
+        let most = share.map_or(least, |share| least.max((*share).min(state.max())));
+        (least..=most).contains(&state.replicas)
+    })
+}
+
+/// True if the fleet's count could not go down: the sum counts where the hub divides it, and a count that metrics ask for
+/// is no minimum.
+fn is_least_together(fleet: &RuleContext<'_>) -> bool {
+    let shares = floor::split(fleet, fleet.floor.requested).shares;
+    let mut shares = shares.into_iter();
     let least = fleet.awake().map(|state| {
         let share = shares.next().unwrap_or(0);
         state.min().max(share).min(state.max())
@@ -188,8 +185,11 @@ fn is_below_target(fleet: &RuleContext<'_>) -> bool {
 }
 
 /// The member to put to sleep, if the others can serve without it: the one that the policy ranks last, the last by name
-/// among equals.
+/// among equals. None while a landing is in progress.
 fn victim<'f, 'a>(fleet: &'f RuleContext<'a>) -> Option<&'f MemberState<'a>> {
+    if fleet.ledger.landing.is_some() {
+        return None;
+    }
     let all = Service::of_all(fleet.awake());
     // Members that leave the fleet may still serve part of the demand.
     let demand: f64 = fleet.awake().filter_map(|state| state.demand).sum();
@@ -200,22 +200,13 @@ fn victim<'f, 'a>(fleet: &'f RuleContext<'a>) -> Option<&'f MemberState<'a>> {
             let others = all.without(Service::of(state));
             may_sleep(state, fleet.now) && others.is_enough(fleet, demand)
         })
-        .min_by_key(|state| (rank(fleet.policy.kind, state), Reverse(state.name())))
+        .min_by_key(|state| ((fleet.course.rank)(state), Reverse(state.name())))
 }
 
 /// True if a member may be without replicas by its own limits, and was not needed soon after its last sleep.
 fn may_sleep(state: &MemberState<'_>, now: Timestamp) -> bool {
     let is_needed = state.entry.needed.is_some_and(|span| now < span.until);
     state.lower_limit() == 0 && !is_needed
-}
-
-/// The rank of a member by the policy; the lowest sleeps first.
-fn rank(kind: AssignmentKind, state: &MemberState<'_>) -> i64 {
-    match kind {
-        AssignmentKind::Prioritized => state.priority().unwrap_or(i64::MIN),
-        AssignmentKind::Aggregated => i64::from(state.replicas),
-        _ => i64::try_from(state.entry.weight).unwrap_or(i64::MAX),
-    }
 }
 
 /// The abilities of members together. Sums do not saturate, so that one of them can be taken away again.

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::{AssignmentKind, Ledger, Reason, Span};
+use crate::{Ledger, Reason, Span};
 use foretide_domain::Replicas;
 
 use super::fleet::{RuleContext, Step};
@@ -16,26 +16,63 @@ const STAY_AWAKE_SECONDS: u32 = 3_600;
 /// The most that this time grows to when it doubles.
 const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 
-/// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members must
-/// not sleep, every member with a budget, at its minimum.
-pub fn wake<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+/// Wakes the members that are needed, all at once.
+pub fn wake_all<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    let cause = cause(fleet);
+    wake(fleet, |_| cause, one)
+}
+
+/// Wakes the members that are needed, one at a time, the highest priority first; of equal ones the first by name.
+pub fn wake_next<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    // With no member awake nothing serves, so the wait is skipped.
+    let is_due =
+        !fleet.within(fleet.ledger.woken, fleet.policy.cooldown) || fleet.awake().next().is_none();
+    let first = fleet
+        .active()
+        .filter(|state| state.is_asleep() && is_due)
+        .min_by_key(|state| Reverse(state.priority()))
+        .map(|state| state.position);
+    let cause = cause(fleet);
+    wake(
+        fleet,
+        |state| cause.filter(|_| first == Some(state.position)),
+        one,
+    )
+}
+
+/// Wakes every member with a budget, at its minimum, where members must not sleep.
+pub fn keep_awake<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
+    wake(fleet, |state| Some(always(state)), all)
+}
+
+/// Wakes the sleeping members that are `wanted` for a reason, and those that take over replicas of others; `first` is the
+/// count of each.
+fn wake<'a>(
+    fleet: &RuleContext<'a>,
+    wanted: impl Fn(&MemberState<'_>) -> Option<&'static str>,
+    first: fn(&MemberState<'_>) -> u32,
+) -> Step<'a> {
+    let taken_over = taken_over(fleet);
     let mut changes = Vec::new();
-    for (state, why) in fleet.members.iter().zip(wanted(fleet)) {
-        let Some(why) = why.filter(|_| state.is_active() && state.is_asleep()) else {
-            continue;
-        };
-        let is_there = state.member.pods.is_some();
-        let first = if fleet.policy.may_sleep() && is_there {
-            1
+    for state in fleet.active().filter(|state| state.is_asleep()) {
+        let is_lifted = state.has_reason(Reason::FloorLifted);
+        let why = if is_lifted || taken_over.contains(&state.position) {
+            Some("it takes over replicas that other members cannot run")
         } else {
-            state.min().max(1)
+            wanted(state)
         };
-        let effect = Effect::Wake {
-            count: first,
-            stays_awake: longer_stay_awake(fleet, state),
-        };
-        let text = why.to_owned();
-        changes.push(Change::because(state, effect, Reason::Woken, text));
+        if let Some(why) = why {
+            let effect = Effect::Wake {
+                count: first(state),
+                stays_awake: longer_stay_awake(fleet, state),
+            };
+            changes.push(Change::because(
+                state,
+                effect,
+                Reason::Woken,
+                why.to_owned(),
+            ));
+        }
     }
     if changes.is_empty() {
         return Step::default();
@@ -44,6 +81,16 @@ pub fn wake<'a>(fleet: &RuleContext<'a>) -> Step<'a> {
         woken: Some(fleet.now),
         ..fleet.ledger.clone()
     })
+}
+
+/// One replica, from which its autoscaler continues; of a new workload its minimum.
+fn one(state: &MemberState<'_>) -> u32 {
+    state.member.pods.map_or_else(|| all(state), |_| 1)
+}
+
+/// The minimum, at least one.
+fn all(state: &MemberState<'_>) -> u32 {
+    state.min().max(1)
 }
 
 /// A member that is needed soon after it was put to sleep is not put to sleep again for an hour, and for twice as long
@@ -61,45 +108,6 @@ fn longer_stay_awake(fleet: &RuleContext<'_>, state: &MemberState<'_>) -> Option
     })
 }
 
-/// The reason why each member is to be woken if it is asleep; parallel to the members.
-fn wanted(fleet: &RuleContext<'_>) -> Vec<Option<&'static str>> {
-    let taken_over = taken_over(fleet);
-    let mut wanted = vec![None; fleet.members.len()];
-    for (state, why) in fleet.members.iter().zip(&mut wanted) {
-        if state.has_reason(Reason::FloorLifted) || taken_over.contains(&state.position) {
-            *why = Some("it takes over replicas that other members cannot run");
-        } else if !fleet.policy.may_sleep() {
-            *why = Some(always(state));
-        }
-    }
-    if !fleet.policy.may_sleep() {
-        return wanted;
-    }
-    let Some(cause) = cause(fleet) else {
-        return wanted;
-    };
-    if fleet.policy.kind != AssignmentKind::Prioritized {
-        for why in &mut wanted {
-            why.get_or_insert(cause);
-        }
-        return wanted;
-    }
-    // One at a time, the highest priority first; of equal ones the first by name.
-    let first = fleet
-        .active()
-        .filter(|state| state.is_asleep())
-        .min_by_key(|state| Reverse(state.priority()));
-    // With no member awake nothing serves, so the wait is skipped.
-    let is_due =
-        !fleet.within(fleet.ledger.woken, fleet.policy.cooldown) || fleet.awake().next().is_none();
-    if let Some(first) = first.filter(|_| is_due)
-        && let Some(why) = wanted.get_mut(first.position)
-    {
-        why.get_or_insert(cause);
-    }
-    wanted
-}
-
 /// The reason why a member with a budget is awake where members must not sleep.
 fn always(state: &MemberState<'_>) -> &'static str {
     match state.member.pods {
@@ -109,21 +117,19 @@ fn always(state: &MemberState<'_>) -> &'static str {
 }
 
 /// The positions of sleeping members that were just given budget of blocked ones (R5) and are needed for their pods.
-/// Under Prioritized only those of the highest priorities: budget may go further down than the pods do.
+/// Where members have priorities, only those of the highest ones: budget may go further down than the pods do.
 fn taken_over(fleet: &RuleContext<'_>) -> Vec<usize> {
     let mut relieved: Vec<_> = fleet.members.iter().collect();
     relieved.retain(|state| state.has_reason(Reason::Relief) && state.is_asleep());
-    if fleet.policy.kind == AssignmentKind::Prioritized {
-        // Stable: equal priorities stay in the order of the names.
-        relieved.sort_by_key(|state| Reverse(state.priority()));
-        let blocked = fleet.active().filter(|state| state.blocked);
-        let mut unplaced = sum(blocked.map(|state| state.replicas - state.placed));
-        relieved.retain(|state| {
-            let needed = unplaced > 0;
-            unplaced = unplaced.saturating_sub(state.max().min(state.capacity));
-            needed
-        });
-    }
+    // Stable: equal priorities stay in the order of the names.
+    relieved.sort_by_key(|state| Reverse(fleet.tier(state)));
+    let blocked = fleet.active().filter(|state| state.blocked);
+    let mut unplaced = sum(blocked.map(|state| state.replicas - state.placed));
+    relieved.retain(|state| {
+        let needed = unplaced > 0;
+        unplaced = unplaced.saturating_sub(state.max().min(state.capacity));
+        needed || fleet.tier(state).is_none()
+    });
     relieved.into_iter().map(|state| state.position).collect()
 }
 
