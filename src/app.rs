@@ -2,7 +2,7 @@
 //!
 //! `run` builds one controller from its configuration and runs it until shutdown. Everything it starts ends with it.
 
-pub mod history;
+pub(crate) mod history;
 mod page;
 mod shutdown;
 

@@ -23,14 +23,14 @@ const BETWEEN: SignedDuration = SignedDuration::from_millis(100);
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
 
 /// State of this process for the page.
-pub(super) struct PageHost {
-    pub(super) machine: Machine,
-    pub(super) telemetry: Arc<Telemetry>,
-    pub(super) leadership: Leadership,
-    pub(super) hub: Arc<KubeCluster>,
-    pub(super) members: Arc<Fleets>,
-    pub(super) started: Contact,
-    pub(super) namespace: Option<String>,
+pub struct PageHost {
+    pub machine: Machine,
+    pub telemetry: Arc<Telemetry>,
+    pub leadership: Leadership,
+    pub hub: Arc<KubeCluster>,
+    pub members: Arc<Fleets>,
+    pub started: Contact,
+    pub namespace: Option<String>,
 }
 
 // === impl PageHost ===
@@ -149,7 +149,7 @@ fn member(report: MemberReport) -> MemberState {
 }
 
 /// Keeps the comparisons of all autoscalers with a plain HPA at most an hour old.
-pub(super) async fn compare(page: Arc<Page>, machine: Machine) {
+pub async fn compare(page: Arc<Page>, machine: Machine) {
     loop {
         let next = Arc::clone(&page);
         // Days are simulated, so not on a thread on which syncs run.

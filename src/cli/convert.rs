@@ -2,14 +2,18 @@
 
 use std::path::PathBuf;
 
+use foretide_backtest::{
+    Error,
+    conversion::{self, Converted},
+    inputs::{self, AutoscalerKind, SelectError},
+    manifest::Document,
+};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use serde_json::json;
 
 use super::{
     context::CommandContext,
-    conversion::{self, Converted},
-    inputs::{self, AutoscalerKind},
-    manifest::Document,
+    inputs::documents,
     output::{CommandOutput, Failure},
 };
 use foretide_base::{error::chain, printable};
@@ -39,8 +43,8 @@ pub struct ConvertArgs {
 ///
 /// # Errors
 /// A file cannot be read, or holds no autoscaler that can be converted, or several.
-pub(super) fn run(args: &ConvertArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let documents = inputs::documents(&args.files)?;
+pub fn run(args: &ConvertArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let documents = documents(&args.files)?;
     let name = args.name.as_deref();
     let convertible = documents.iter().filter(|document| {
         conversion::is_convertible(document) && name.is_none_or(|name| document.name() == name)
@@ -54,7 +58,7 @@ pub(super) fn run(args: &ConvertArgs, context: &CommandContext) -> Result<Comman
                 None => format!("no {KINDS} in the manifests; add its file with -f"),
             }));
         }
-        ref several => return Err(inputs::several(several)),
+        ref several => return Err(Error::from(SelectError::several(several)).into()),
     };
     let mut converted = conversion::converted(document)?;
     let strategy = json!("Preview");
@@ -62,7 +66,7 @@ pub(super) fn run(args: &ConvertArgs, context: &CommandContext) -> Result<Comman
     let origin = document.place().file;
     let made = Document::of(origin, &converted.object);
     // Validated, so that the API server accepts the result.
-    inputs::chosen(&[made], AutoscalerKind::Ehpa, None, context)?;
+    inputs::chosen(&[made], AutoscalerKind::Ehpa, None, &context.validator())?;
     Ok(CommandOutput::text(yaml(&converted)?))
 }
 

@@ -112,7 +112,7 @@ fn problem_text(problem: WindowProblem) -> &'static str {
 ///
 /// # Errors
 /// A flag cannot be used.
-pub(super) fn run(args: &CronArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: &CronArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let CronCommand::Next(args) = &args.command;
     match next(args, &context.local, context.now) {
         Ok(text) => Ok(CommandOutput::text(text)),

@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
+use foretide_backtest::clock;
 use foretide_crds::{DecisionStatus, ProposalSource, ProposalStatus, WindowStatus};
 use foretide_domain::{
     cron::Zone,
@@ -15,11 +16,11 @@ use jiff::Timestamp;
 use super::output::{Paint, Screen, Side};
 
 /// The time zones of cron windows, by the names of the windows.
-pub(super) type Zones = BTreeMap<String, Zone>;
+pub type Zones = BTreeMap<String, Zone>;
 
 /// The units of metrics, by their identifiers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Units<'a> {
+pub struct Units<'a> {
     metrics: &'a [MetricSpec],
 }
 
@@ -27,7 +28,7 @@ pub(super) struct Units<'a> {
 
 impl<'a> Units<'a> {
     /// The units of the metrics of a spec.
-    pub(super) const fn of(metrics: &'a [MetricSpec]) -> Self {
+    pub const fn of(metrics: &'a [MetricSpec]) -> Self {
         Self { metrics }
     }
 
@@ -45,7 +46,7 @@ impl<'a> Units<'a> {
 }
 
 /// The proposals, the winner's row strong.
-pub(super) fn proposals(decision: &DecisionStatus, units: Units<'_>, screen: Screen) -> String {
+pub fn proposals(decision: &DecisionStatus, units: Units<'_>, screen: Screen) -> String {
     let header = [
         ("SOURCE", Side::Left),
         ("NAME", Side::Left),
@@ -96,7 +97,7 @@ fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
     ]
 }
 
-pub(super) const fn source(source: ProposalSource) -> &'static str {
+pub const fn source(source: ProposalSource) -> &'static str {
     match source {
         ProposalSource::Observed => "observed",
         ProposalSource::Forecast => "forecast",
@@ -105,7 +106,7 @@ pub(super) const fn source(source: ProposalSource) -> &'static str {
 }
 
 /// From the current count to the desired one, in the order in which each step is taken.
-pub(super) fn steps(decision: &DecisionStatus, screen: Screen) -> String {
+pub fn steps(decision: &DecisionStatus, screen: Screen) -> String {
     let arrow = if screen.unicode { " → " } else { " -> " };
     let changes = [
         ("highest proposal", decision.maximum),
@@ -136,7 +137,7 @@ pub(super) fn steps(decision: &DecisionStatus, screen: Screen) -> String {
 }
 
 /// The cron windows with their next changes, in the zone that `zones` has for the name; else in UTC.
-pub(super) fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -> String {
+pub fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -> String {
     let header = [
         ("WINDOW", Side::Left),
         ("STATE", Side::Left),
@@ -162,11 +163,6 @@ pub(super) fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -
     } else {
         screen.table(header, &rows)
     }
-}
-
-/// An instant to the minute, in UTC.
-pub(super) fn clock(at: Timestamp) -> String {
-    at.strftime("%a %F %H:%M UTC").to_string()
 }
 
 /// An instant to the minute, as the clocks of a zone show it.

@@ -69,7 +69,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub(super) fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     if args.page.web {
         return serve(&args.page, context);
     }

@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use foretide_backtest::{clock, manifest::Document, validate::is};
 use foretide_crds::{
     AssignmentType, DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
     ProposalStatus, ScaleStrategy,
@@ -27,11 +28,9 @@ use serde_json::json;
 
 use super::{
     context::CommandContext,
-    decision::{self, Units, Zones, clock},
+    decision::{self, Units, Zones},
     inputs,
-    manifest::Document,
     output::{CommandOutput, Failure, Paint, Screen, TextFormat, wrapped},
-    validate::is,
 };
 use foretide_api::{
     autoscaler::Autoscaler,
@@ -95,7 +94,7 @@ struct Explanation<'a> {
 ///
 /// # Errors
 /// The cluster cannot be reached, or has no such object; or the file has none.
-pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: &ExplainArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     match &args.files {
         Some(file) => {
             let autoscaler = written(&inputs::documents(std::slice::from_ref(file))?)?;
@@ -109,7 +108,7 @@ pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<Comman
 ///
 /// # Errors
 /// As [`run`].
-pub(super) fn watch(args: &ExplainArgs, context: &CommandContext) -> Result<(), Failure> {
+pub fn watch(args: &ExplainArgs, context: &CommandContext) -> Result<(), Failure> {
     live::watch(args, context, &mut std::io::stdout().lock())
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use foretide_backtest::clock;
 use foretide_crds::Prediction as PredictionSpec;
 use foretide_domain::{cron::Zone, forecast::Refused, proposal::Unit, sim::Recording};
 use foretide_models::{Forecast, Prediction};
@@ -11,9 +12,8 @@ use serde_json::{Value, json};
 use super::{
     cluster,
     context::{CommandContext, Progress},
-    decision::clock,
     history::{HistoryArgs, Reading, parse_span},
-    inputs::{self, History},
+    inputs,
     output::{CommandOutput, Failure, OutputFormat, Paint, Screen, Size, wrapped},
     plot::Plot,
     recording,
@@ -46,7 +46,7 @@ pub struct ForecastArgs {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<String>,
     /// Zone of the times in a history that have none, such as Europe/Berlin
-    #[arg(long, value_name = "ZONE", value_parser = recording::parse_zone, requires = "csv")]
+    #[arg(long, value_name = "ZONE", value_parser = foretide_backtest::recording::parse_zone, requires = "csv")]
     pub time_zone: Option<Zone>,
     /// The server to which the query is sent.
     #[command(flatten)]
@@ -76,7 +76,7 @@ struct Report {
 ///
 /// # Errors
 /// The history cannot be read, or is empty.
-pub(super) fn run(
+pub fn run(
     args: &ForecastArgs,
     context: &CommandContext,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -88,7 +88,7 @@ pub(super) fn run(
     let mut notes = String::new();
     let (title, recording) = match (&args.csv, &args.query) {
         (Some(file), _) => {
-            let history = History::read("", file, args.time_zone.as_ref())?;
+            let history = recording::read("", file, args.time_zone.as_ref())?;
             notes = inputs::notes(std::slice::from_ref(&history));
             (file.clone(), history.recording)
         }

@@ -7,16 +7,17 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+pub use foretide_backtest::API_VERSION;
 use serde_json::{Value, json};
 
-use foretide_base::exit::{Exit, print_error};
-use foretide_base::printable;
+use foretide_base::{
+    error::chain,
+    exit::{Exit, print_error},
+    printable,
+};
 
 /// The escape sequence that ends a color.
 const UNPAINTED: &str = "\u{1b}[0m";
-
-/// `apiVersion` of every JSON document that a command prints.
-pub const API_VERSION: &str = "foretide.io/v1alpha1";
 
 /// Columns of text that goes to a pipe or a file.
 const DEFAULT_WIDTH: usize = 80;
@@ -179,6 +180,19 @@ impl Failure {
     }
 }
 
+impl From<foretide_backtest::Error> for Failure {
+    fn from(error: foretide_backtest::Error) -> Self {
+        let message = chain(&error);
+        if matches!(error, foretide_backtest::Error::Stopped(_)) {
+            Self::runtime(message)
+        } else if error.is_about_options() {
+            Self::usage(message)
+        } else {
+            Self::invalid(message)
+        }
+    }
+}
+
 // === impl Paint ===
 
 impl Paint {
@@ -217,7 +231,7 @@ impl Screen {
     }
 
     /// The screen with ASCII only, if `ascii` asks for it.
-    pub(super) fn with_ascii(self, ascii: bool) -> Self {
+    pub fn with_ascii(self, ascii: bool) -> Self {
         Self {
             unicode: self.unicode && !ascii,
             ..self
@@ -234,7 +248,7 @@ impl Screen {
     }
 
     /// The text made safe for printing: names and messages of objects may hold escape sequences.
-    pub(super) fn printable(self, text: &str) -> Cow<'_, str> {
+    pub fn printable(self, text: &str) -> Cow<'_, str> {
         let mut colors = vec![UNPAINTED];
         colors.extend(Paint::ALL.map(Paint::sequence));
         printable::lines(text, if self.color { &colors } else { &[] })
@@ -293,7 +307,7 @@ impl Screen {
 }
 
 /// Returns the columns that a painted text takes: its characters without the sequences of [`Paint`].
-pub(super) fn columns(text: &str) -> usize {
+pub fn columns(text: &str) -> usize {
     let mut parts = text.split('\u{1b}');
     let first = parts.next().unwrap_or_default().chars().count();
     let rest = parts.map(|part| {
@@ -304,7 +318,7 @@ pub(super) fn columns(text: &str) -> usize {
 }
 
 /// Items one after the other, in as few lines of at most `width` columns as possible.
-pub(super) fn flowed(items: &[String], width: usize) -> String {
+pub fn flowed(items: &[String], width: usize) -> String {
     const GAP: &str = "   ";
     let mut text = String::new();
     let mut used = 0;
@@ -325,7 +339,7 @@ pub(super) fn flowed(items: &[String], width: usize) -> String {
 
 /// Text broken at blanks to lines of at most `width` characters, those after the first indented.
 #[must_use]
-pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
+pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut lines = String::new();
     let mut used = 0;
     for word in text.split_whitespace() {
@@ -348,7 +362,7 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
 /// screen with color, the sequences of [`Paint`].
 ///
 /// A closed pipe (`foretide crds | head`) is not an error.
-pub(super) fn print(outcome: Result<CommandOutput, Failure>, screen: Screen) -> ExitCode {
+pub fn print(outcome: Result<CommandOutput, Failure>, screen: Screen) -> ExitCode {
     let output = match outcome {
         Ok(output) => output,
         Err(failure) => {
@@ -373,12 +387,12 @@ fn write(to: &mut impl Write, text: &str) -> io::Result<()> {
 }
 
 /// The cell of an absent value.
-pub(super) fn dash() -> String {
+pub fn dash() -> String {
     "-".to_owned()
 }
 
 /// A number with at most two decimals.
-pub(super) fn decimal(value: f64) -> String {
+pub fn decimal(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

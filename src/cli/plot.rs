@@ -23,34 +23,34 @@ const TOPS: [f64; 11] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]
 
 /// The values of a plot.
 #[derive(Clone, Copy)]
-pub(super) struct Plot<'a> {
+pub struct Plot<'a> {
     /// Measured values, in the order of time.
-    pub(super) history: &'a [Sample],
+    pub history: &'a [Sample],
     /// Expected values of the past and the future with their upper values, in the order of time.
-    pub(super) forecast: &'a [Prediction],
+    pub forecast: &'a [Prediction],
     /// The capacity, in the order of time: a line of steps.
-    pub(super) capacity: &'a [Sample],
+    pub capacity: &'a [Sample],
     /// Instants to mark on the time axis: those in which capacity fell short.
-    pub(super) short: &'a [Timestamp],
+    pub short: &'a [Timestamp],
     /// Shortages of capacity: shaded, over all other values.
-    pub(super) shortages: &'a [Shortage],
+    pub shortages: &'a [Shortage],
     /// Span of the time axis; by default that of all values.
-    pub(super) span: Option<(Timestamp, Timestamp)>,
+    pub span: Option<(Timestamp, Timestamp)>,
     /// The top of the scale; by default a round number above all values.
-    pub(super) top: Option<f64>,
+    pub top: Option<f64>,
     /// End of the history and beginning of the forecast.
-    pub(super) now: Option<Timestamp>,
+    pub now: Option<Timestamp>,
     /// The part of the forecast that counts, from now on; zero for none.
-    pub(super) window: SignedDuration,
+    pub window: SignedDuration,
     /// A value of the scale in words.
-    pub(super) label: &'a dyn Fn(f64) -> String,
+    pub label: &'a dyn Fn(f64) -> String,
 }
 
 // === impl Plot ===
 
 impl<'a> Plot<'a> {
     /// Returns an empty plot.
-    pub(super) const fn new(label: &'a dyn Fn(f64) -> String) -> Self {
+    pub const fn new(label: &'a dyn Fn(f64) -> String) -> Self {
         Self {
             history: &[],
             forecast: &[],
@@ -69,7 +69,7 @@ impl<'a> Plot<'a> {
     ///
     /// Empty if there is nothing to draw: no samples, or all at one instant.
     #[must_use]
-    pub(super) fn render(&self, size: Size, screen: Screen) -> String {
+    pub fn render(&self, size: Size, screen: Screen) -> String {
         let Some(axis) = self.axis(size.columns) else {
             return String::new();
         };

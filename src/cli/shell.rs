@@ -24,7 +24,7 @@ pub struct ManArgs {
 }
 
 /// Runs `foretide completions`.
-pub(super) fn completions(args: &CompletionsArgs) -> CommandOutput {
+pub fn completions(args: &CompletionsArgs) -> CommandOutput {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "foretide", &mut script);
     CommandOutput::text(String::from_utf8_lossy(&script))
@@ -34,7 +34,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> CommandOutput {
 ///
 /// # Errors
 /// There is no such command.
-pub(super) fn man(args: &ManArgs) -> Result<CommandOutput, Failure> {
+pub fn man(args: &ManArgs) -> Result<CommandOutput, Failure> {
     let mut root = Cli::command();
     // Names the subcommands after their parents.
     root.build();

@@ -65,7 +65,7 @@ fn parse_account(text: &str) -> Result<ServiceAccount, String> {
 ///
 /// # Errors
 /// The kubeconfig or an address cannot be used.
-pub(super) fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     web::run(async {
         let listen = args.page.listen;
         let page = RemotePage::open(args.settings(), context.machine.clone()).await;

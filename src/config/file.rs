@@ -93,7 +93,7 @@ impl ConfigFile {
     /// The version of this format.
     pub const API_VERSION: &str = "foretide.io/v1alpha1";
     /// The kind of this format.
-    pub const KIND: &str = "ControllerConfig";
+    pub const KIND: &str = foretide_backtest::CONFIG_KIND;
 
     /// Reads a file. Relative paths in it start at its folder.
     ///

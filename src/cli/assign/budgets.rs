@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
+use foretide_backtest::assign::Assignment;
 use foretide_domain::{Replicas, words::counted};
 use foretide_federate::{AssignmentKind, EffectivePreference, Entry, ShareStatus};
 
-use super::Assignment;
 use crate::cli::output::{Paint, Screen, Side, dash, decimal};
 
 /// The last division as text: the exact shares and the bounds that result from them.
-pub(super) fn budgets(assignment: &Assignment, screen: Screen) -> String {
+pub fn budgets(assignment: &Assignment, screen: Screen) -> String {
     let entries: Vec<_> = candidates(assignment);
     if entries.is_empty() {
         return String::new();

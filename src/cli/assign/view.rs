@@ -2,21 +2,22 @@
 
 use std::fmt::Write as _;
 
+use foretide_backtest::{
+    assign::{Assignment, NamedFleet},
+    clock,
+};
 use foretide_domain::{
     Replicas,
     workload::{Mode, Strategy},
 };
 use foretide_federate::{AssignmentKind, Member, MemberDecision, Total};
 
-use super::{Assignment, NamedFleet, budgets::budgets};
-use crate::cli::{
-    decision::clock,
-    output::{Paint, Screen, Side, dash, decimal, wrapped},
-};
+use super::budgets::budgets;
+use crate::cli::output::{Paint, Screen, Side, dash, decimal, wrapped};
 use foretide_api::status::is_healthy;
 
 /// The report as text.
-pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {
+pub fn text(assignment: &Assignment, screen: Screen) -> String {
     let mut blocks = vec![heading(assignment, screen)];
     blocks.extend(division(assignment, screen));
     blocks.retain(|block| !block.is_empty());
@@ -24,7 +25,7 @@ pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {
 }
 
 /// The report without the heading: the clusters, the division, the actions.
-pub(in crate::cli) fn division(assignment: &Assignment, screen: Screen) -> [String; 5] {
+pub fn division(assignment: &Assignment, screen: Screen) -> [String; 5] {
     [
         seen(assignment, screen),
         left_out(assignment, screen),
@@ -195,7 +196,7 @@ fn decided(assignment: &Assignment, screen: Screen) -> String {
         let line = format!("{}: {}", member.name, member.sentence());
         let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));
     }
-    let order = ordered(assignment);
+    let order = assignment.order();
     if order.len() > 1 {
         let line = format!("order of writes: {}", order.join(", "));
         let _infallible = writeln!(
@@ -221,16 +222,6 @@ fn decided_row(member: &MemberDecision) -> [String; 7] {
             .map_or_else(dash, |replicas| replicas.to_string()),
         reasons.chain(hold).collect::<Vec<_>>().join(", "),
     ]
-}
-
-/// The members that are written, in order.
-pub(super) fn ordered(assignment: &Assignment) -> Vec<&str> {
-    let decision = &assignment.decision;
-    let order = decision
-        .order
-        .iter()
-        .filter_map(|at| decision.members.get(*at));
-    order.map(|member| member.name.as_str()).collect()
 }
 
 /// The unhealthy conditions.

@@ -9,25 +9,28 @@
 
 use std::{fmt, ops::ControlFlow};
 
+use foretide_backtest::{
+    Error,
+    inputs::{self, AutoscalerWorkload},
+    manifest::{self, Document},
+    recording::{History, parse_zone},
+    report::{BacktestReport, Comparison},
+    setup::{EvaluationOptions, Setup},
+    sweep::Quantiles,
+    template::{TemplateSource, parse_request},
+};
 use foretide_chart::{Chart, Scatter};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::cron::Zone;
 
-use super::{
-    BacktestReport, BacktestSetup, Baseline, Comparison, EvaluationOptions, Quantiles, page,
-    setup::parse_start_up, view,
-};
+use super::{page, parse_start_up, view};
 use crate::cli::{
     context::CommandContext,
     history::parse_duration,
-    inputs::{self, AutoscalerWorkload, History},
-    manifest::{self, Document},
     output::{CommandOutput, Failure},
-    recording::parse_zone,
-    template::{TemplateSource, parse_request},
+    recording,
 };
 use foretide_api::autoscaler::Autoscaler;
-use foretide_base::error::chain;
 use foretide_page::api::{Changes, Experiment, NamedText};
 
 const MIB: usize = 1 << 20;
@@ -58,7 +61,7 @@ pub fn run(
     let mut documents = documents(experiment)?;
     let name = experiment.name.as_deref();
     let converted = inputs::convert(&mut documents, name)?;
-    let chosen = inputs::chosen_one(&documents, name, context)?;
+    let chosen = inputs::chosen_one(&documents, name, &context.validator())?;
     let mut chosen = applied(&experiment.changes, chosen, context)?;
     let histories = recorded(experiment, &chosen)?;
     let missing = inputs::without_history(&mut chosen.workload, &histories);
@@ -69,10 +72,10 @@ pub fn run(
         documents: &documents,
         requests: &requests,
     };
-    let mut setup = BacktestSetup::of(chosen, &histories, template, options(experiment)?)?;
-    setup.note_input(converted, missing, Baseline::Hpa);
+    let mut setup = Setup::of(chosen, &histories, template, options(experiment)?)?;
+    setup.note_input(converted, missing, true);
     let comparison = Comparison {
-        baseline: Baseline::Hpa,
+        with_plain: true,
         quantiles: quantiles(experiment)?,
         bounds: Vec::new(),
     };
@@ -104,8 +107,7 @@ fn documents(experiment: &Experiment) -> Result<Vec<Document>, Failure> {
     let parse = |it: &NamedText| manifest::parse(&it.name, &it.text);
     let parsed = experiment.manifests.iter().map(parse);
     let all = parsed.collect::<Result<Vec<_>, _>>();
-    let documents = all.map_err(|error| Failure::invalid(chain(&error)))?;
-    Ok(documents.into_iter().flatten().collect())
+    Ok(all.map_err(Error::from)?.into_iter().flatten().collect())
 }
 
 fn recorded(experiment: &Experiment, chosen: &AutoscalerWorkload) -> Result<Vec<History>, Failure> {
@@ -115,7 +117,7 @@ fn recorded(experiment: &Experiment, chosen: &AutoscalerWorkload) -> Result<Vec<
         .iter()
         .map(|it| (it.metric.as_deref(), it));
     inputs::recorded(&chosen.workload, given, |metric, it| {
-        History::parse(metric, &it.name, &it.text, zone.as_ref())
+        recording::parse(metric, &it.name, &it.text, zone.as_ref()).map_err(Failure::invalid)
     })
 }
 
@@ -177,7 +179,7 @@ fn applied(
     change(changes, &mut ehpa);
     let object = serde_json::to_value(&ehpa).map_err(Failure::invalid)?;
     let applied = Document::of("the applied manifest".to_owned(), &object);
-    inputs::chosen_one(&[applied], None, context)
+    Ok(inputs::chosen_one(&[applied], None, &context.validator())?)
 }
 
 fn change(changes: &Changes, ehpa: &mut EffectiveHorizontalPodAutoscaler) {
@@ -248,7 +250,7 @@ impl LabReport {
     /// # Errors
     /// The object cannot be written as YAML.
     pub fn manifest(&self) -> Result<String, Failure> {
-        manifest::written(&self.report.setup.autoscaler)
+        Ok(manifest::written(&self.report.setup.autoscaler)?)
     }
 
     /// Missing and doubtful parts of the histories.

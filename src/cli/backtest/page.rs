@@ -1,27 +1,23 @@
 //! The report of a back-test as a chart, and as a page.
 
+use foretide_backtest::{manifest, report::BacktestReport, runs::RunResult, worst};
 use foretide_chart::{Chart, Dot, Headline, Role, Scatter, Unit};
 use foretide_domain::{
     proposal,
     sim::{Minute, Score},
 };
 
-use super::{
-    BacktestReport, RunResult,
-    view::{absences, heading, panel, results, worst_load},
-    worst,
-};
+use super::view::{absences, heading, panel, worst_load};
 use crate::cli::{
-    manifest,
     output::Failure,
     report::{self, Page, Section, Table, count, figure, number, paragraph, time},
 };
 use crate::html::Html;
 
 /// The chart: one panel per run, on one scale.
-pub(super) fn chart(report: &BacktestReport) -> Chart {
+pub fn chart(report: &BacktestReport) -> Chart {
     let setup = &report.setup;
-    let named = results(report).zip(["foretide", "plain-hpa"]);
+    let named = report.results().zip(["foretide", "plain-hpa"]);
     let panels = named.map(|(result, id)| foretide_chart::Panel {
         id: id.to_owned(),
         name: result.name.to_owned(),
@@ -50,7 +46,7 @@ pub(super) fn chart(report: &BacktestReport) -> Chart {
 ///
 /// # Errors
 /// The manifest cannot be written.
-pub(super) fn html(report: &BacktestReport) -> Result<String, Failure> {
+pub fn html(report: &BacktestReport) -> Result<String, Failure> {
     let setup = &report.setup;
     let (title, about) = heading(report);
     let sections = [
@@ -81,7 +77,7 @@ pub(super) fn html(report: &BacktestReport) -> Result<String, Failure> {
 }
 
 /// Costs of each quantile against its short minutes, with the runs for comparison.
-pub(super) fn prices(report: &BacktestReport) -> Scatter {
+pub fn prices(report: &BacktestReport) -> Scatter {
     let plain = report.plain.as_ref().map(|plain| &plain.score);
     let (measure, unit) = match plain {
         Some(_) => ("replica-hours beside the plain HPA", Unit::Percent),
@@ -152,7 +148,7 @@ fn numbers(report: &BacktestReport) -> Html {
             "Replica-hours",
             "Scale actions",
         ],
-        rows: results(report).map(row).collect(),
+        rows: report.results().map(row).collect(),
         ends_in_words: false,
     }
     .html()
@@ -204,7 +200,7 @@ fn worst_minutes(report: &BacktestReport) -> Html {
             count(minute.asked.get()),
         ]
     };
-    let tables = results(report).map(|result| {
+    let tables = report.results().map(|result| {
         let minutes = worst::minutes(&result.minutes);
         let caption = format!("{}: where the most replicas were missing", result.name);
         Table {
@@ -235,7 +231,7 @@ fn worst_hours(report: &BacktestReport) -> Html {
             count(hour.ready.get()),
         ]
     };
-    let tables = results(report).map(|result| {
+    let tables = report.results().map(|result| {
         let hours = worst::hours(&result.minutes);
         let caption = format!("{}: where the most was not served", result.name);
         Table {

@@ -1,35 +1,35 @@
 //! The picture of one run: demand as an area, serving replicas as a line of steps above it, the forecast as a band or a
 //! line, and missing replicas as a shaded area. All are counted in replicas, so that several metrics share one scale.
 
+use foretide_backtest::runs::RunResult;
 use foretide_chart::{self as chart, Band, Layer, Mark, Point, Role, Shortage, Unit};
 use foretide_domain::sim::{MINUTE, Minute};
 use foretide_models::{Prediction, Sample};
 use jiff::Timestamp;
 
 use crate::cli::{
-    backtest::RunResult,
     output::{Paint, Screen, Size, flowed},
     plot::Plot,
 };
 
 /// One picture.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct Panel<'a> {
+pub struct Panel<'a> {
     /// The minutes so far.
-    pub(in crate::cli) minutes: &'a [Minute],
+    pub minutes: &'a [Minute],
     /// Forecasts, past and present, in replicas.
-    pub(in crate::cli) forecast: &'a [Prediction],
+    pub forecast: &'a [Prediction],
     /// Span of the time axis.
-    pub(in crate::cli) span: (Timestamp, Timestamp),
+    pub span: (Timestamp, Timestamp),
     /// The top of the scale.
-    pub(in crate::cli) top: f64,
+    pub top: f64,
 }
 
 // === impl Panel ===
 
 impl Panel<'_> {
     /// The picture in characters, one line per row.
-    pub(in crate::cli) fn draw(&self, size: Size, screen: Screen) -> String {
+    pub fn draw(&self, size: Size, screen: Screen) -> String {
         let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
         let plot = Plot {
             history: &self.demand(),
@@ -44,7 +44,7 @@ impl Panel<'_> {
     }
 
     /// The picture as data, without its name and totals; the forecast is that of `result`.
-    pub(in crate::cli) fn chart(&self, result: &RunResult) -> chart::Panel {
+    pub fn chart(&self, result: &RunResult) -> chart::Panel {
         let points = |samples: Vec<Sample>| samples.into_iter().map(point).collect();
         let mut layers = vec![Layer::new(
             "needed",
@@ -137,7 +137,7 @@ fn sample(minute: &Minute, value: f64) -> Sample {
 }
 
 /// The legend, in lines of at most `width` columns; the forecast is that of `ours`.
-pub(in crate::cli) fn legend(ours: &RunResult, width: usize, screen: Screen) -> String {
+pub fn legend(ours: &RunResult, width: usize, screen: Screen) -> String {
     let (area, steps, band, line, short) = if screen.unicode {
         ("⣿", "─", "⡇⡇", "⠒⠒", "▓")
     } else {

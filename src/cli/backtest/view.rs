@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use foretide_backtest::{
+    clock, report::BacktestReport, runs::RunResult, setup::Setup, sweep::SweepRun, worst,
+};
 use foretide_domain::{
     proposal::Unit,
     sim::{MINUTE, Minute, Score},
@@ -9,11 +12,8 @@ use foretide_domain::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{BacktestReport, BacktestSetup, Panel, RunResult, SweepRun, legend, worst};
-use crate::cli::{
-    decision::clock,
-    output::{Paint, Screen, Side, Size, dash, wrapped},
-};
+use super::{Panel, legend};
+use crate::cli::output::{Paint, Screen, Side, Size, dash, wrapped};
 
 /// Rows of each picture.
 const ROWS: usize = 8;
@@ -23,7 +23,7 @@ const SCALE: usize = 8;
 const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The report as text.
-pub(super) fn text(report: &BacktestReport, screen: Screen) -> String {
+pub fn text(report: &BacktestReport, screen: Screen) -> String {
     let (title, about) = heading(report);
     let mut blocks = vec![
         format!(
@@ -51,7 +51,7 @@ pub(super) fn text(report: &BacktestReport, screen: Screen) -> String {
 }
 
 /// The title with the subject of the report, and a line with its span.
-pub(super) fn heading(report: &BacktestReport) -> (String, String) {
+pub fn heading(report: &BacktestReport) -> (String, String) {
     let setup = &report.setup;
     let workload = &setup.workload;
     let title = format!(
@@ -62,7 +62,7 @@ pub(super) fn heading(report: &BacktestReport) -> (String, String) {
 }
 
 /// The evaluated span in words.
-pub(super) fn heading_span(setup: &BacktestSetup) -> String {
+pub fn heading_span(setup: &Setup) -> String {
     let span = setup.until.duration_since(setup.from);
     format!(
         "{} from {}, minute by minute",
@@ -79,10 +79,6 @@ fn days(seconds: f64) -> String {
     format!("{} {unit}", (count * 10.0).round() / 10.0)
 }
 
-pub(super) fn results(report: &BacktestReport) -> impl Iterator<Item = &RunResult> {
-    [&report.ours].into_iter().chain(&report.plain)
-}
-
 /// One picture per run, on one scale.
 fn pictures(report: &BacktestReport, screen: Screen) -> String {
     let mut text = format!("{}\n", legend(&report.ours, screen.width(), screen));
@@ -90,7 +86,7 @@ fn pictures(report: &BacktestReport, screen: Screen) -> String {
         columns: screen.width() - SCALE,
         rows: ROWS,
     };
-    for result in results(report) {
+    for result in report.results() {
         let _infallible = writeln!(text, "\n{}", screen.paint(Paint::Strong, result.name));
         text.push_str(&panel(report, result).draw(size, screen));
     }
@@ -98,12 +94,12 @@ fn pictures(report: &BacktestReport, screen: Screen) -> String {
 }
 
 /// The picture of one run, on the scale of all.
-pub(super) fn panel<'a>(report: &'a BacktestReport, result: &'a RunResult) -> Panel<'a> {
+pub fn panel<'a>(report: &'a BacktestReport, result: &'a RunResult) -> Panel<'a> {
     Panel {
         minutes: &result.minutes,
         forecast: &result.forecasts,
         span: (report.setup.from, report.setup.until),
-        top: top(results(report).flat_map(|result| &result.minutes)),
+        top: top(report.results().flat_map(|result| &result.minutes)),
     }
 }
 
@@ -135,7 +131,7 @@ fn table(report: &BacktestReport, screen: Screen) -> String {
             score.actions.to_string(),
         ]
     };
-    let rows: Vec<_> = results(report).map(row).collect();
+    let rows: Vec<_> = report.results().map(row).collect();
     let mut text = screen.table(header, &rows);
     // With a baseline, the verdict reports the skipped minutes.
     let skipped = report
@@ -180,7 +176,7 @@ fn sweep(report: &BacktestReport, screen: Screen) -> String {
 
 fn worst_minutes(report: &BacktestReport, screen: Screen) -> String {
     let mut text = String::new();
-    for result in results(report) {
+    for result in report.results() {
         let Some(minute) = &result.score.worst else {
             let _infallible = writeln!(text, "{}: never under-provisioned", result.name);
             continue;
@@ -203,14 +199,14 @@ fn worst_minutes(report: &BacktestReport, screen: Screen) -> String {
 }
 
 /// The metric that needed the most replicas in a minute, and its demand.
-pub(super) fn worst_load(report: &BacktestReport, minute: &Minute) -> Option<(String, f64)> {
+pub fn worst_load(report: &BacktestReport, minute: &Minute) -> Option<(String, f64)> {
     let load = minute.load?;
     let recorded = report.setup.environment.metrics.get(load.track)?;
     Some((recorded.metric.identifier(), load.demand))
 }
 
 /// The reasons for missing forecasts and their minutes, and what is left out of the spec.
-pub(super) fn absences(report: &BacktestReport) -> Vec<String> {
+pub fn absences(report: &BacktestReport) -> Vec<String> {
     let all = report.ours.score.minutes;
     let reasons = report.ours.score.absent.iter();
     let absent = reasons.map(|((metric, reason), missing)| {
@@ -257,7 +253,7 @@ fn assumptions(report: &BacktestReport, screen: Screen) -> String {
 }
 
 /// The report as JSON.
-pub(super) fn json(report: &BacktestReport) -> Value {
+pub fn json(report: &BacktestReport) -> Value {
     let setup = &report.setup;
     json!({
         "metadata": { "name": setup.autoscaler.name(), "namespace": setup.autoscaler.metadata().namespace },
@@ -265,7 +261,7 @@ pub(super) fn json(report: &BacktestReport) -> Value {
         "until": setup.until.to_string(),
         "startUpSeconds": setup.environment.start_up.as_secs(),
         "bounds": { "min": setup.workload.bounds.min.get(), "max": setup.workload.bounds.max.get() },
-        "candidates": results(report).map(|result| run_json(report, result)).collect::<Vec<_>>(),
+        "candidates": report.results().map(|result| run_json(report, result)).collect::<Vec<_>>(),
         "difference": report.plain.as_ref().map(|plain| json!({
             "underProvisionedMinutes": i64::from(report.ours.score.under) - i64::from(plain.score.under),
             "replicaHoursPercent": report.ours.score.more_percent(&plain.score),
@@ -318,7 +314,7 @@ fn sweep_json(report: &BacktestReport, run: &SweepRun) -> Value {
     json
 }
 
-pub(super) fn score_json(score: &Score) -> Value {
+pub fn score_json(score: &Score) -> Value {
     json!({
         "minutes": score.minutes,
         "unknownMinutes": score.unknown,
@@ -353,7 +349,7 @@ fn worst_json(report: &BacktestReport, minute: &Minute) -> Value {
 }
 
 /// One row per minute; unknown values are empty.
-pub(super) fn csv(report: &BacktestReport) -> String {
+pub fn csv(report: &BacktestReport) -> String {
     let metrics = &report.setup.environment.metrics;
     let mut text = "time".to_owned();
     for recorded in metrics {

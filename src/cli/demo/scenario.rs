@@ -3,19 +3,17 @@
 //! The demand is a sum of bumps, with noise from a hashed counter; no randomness, no clock.
 
 use clap::ValueEnum;
+use foretide_backtest::{
+    Error, inputs, manifest,
+    recording::History,
+    setup::{EvaluationOptions, Setup},
+    template::TemplateSource,
+};
 use foretide_domain::sim::Recording;
 use foretide_models::Sample;
 use jiff::Timestamp;
 
-use crate::cli::{
-    backtest::{BacktestSetup, EvaluationOptions},
-    context::CommandContext,
-    inputs::{self, History},
-    manifest,
-    output::Failure,
-    template::TemplateSource,
-};
-use foretide_base::error::chain;
+use crate::cli::{context::CommandContext, output::Failure};
 
 /// The autoscaler that the demo runs.
 const AUTOSCALER: &str = include_str!("autoscaler.yaml");
@@ -28,7 +26,7 @@ const SHOWN: i64 = 9;
 const SHOWN_FROM: i64 = 360;
 const SHOWN_UNTIL: i64 = 1080;
 /// Request of each pod, in milli-cores.
-pub(super) const REQUEST: i64 = 200;
+pub const REQUEST: i64 = 200;
 
 /// Demand of the day that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -46,10 +44,9 @@ pub enum Scenario {
 
 impl Scenario {
     /// The example with this scenario's demand.
-    pub(super) fn setup(self, context: &CommandContext) -> Result<BacktestSetup, Failure> {
-        let documents =
-            manifest::parse("demo", AUTOSCALER).map_err(|e| Failure::invalid(chain(&e)))?;
-        let chosen = inputs::chosen_one(&documents, None, context)?;
+    pub fn setup(self, context: &CommandContext) -> Result<Setup, Failure> {
+        let documents = manifest::parse("demo", AUTOSCALER).map_err(Error::from)?;
+        let chosen = inputs::chosen_one(&documents, None, &context.validator())?;
         let history = History {
             metric: "resource.cpu".to_owned(),
             file: "demo".to_owned(),
@@ -66,11 +63,11 @@ impl Scenario {
             documents: &documents,
             requests: &requests,
         };
-        BacktestSetup::of(chosen, &[history], template, options)
+        Ok(Setup::of(chosen, &[history], template, options)?)
     }
 
     /// Short description for the heading.
-    pub(super) const fn about(self) -> &'static str {
+    pub const fn about(self) -> &'static str {
         match self {
             Self::Shop => "a web shop with rushes at 9 and 13",
             Self::Batch => "batch jobs at every full hour",
@@ -79,7 +76,7 @@ impl Scenario {
     }
 
     /// The top of the scale, in replicas.
-    pub(super) const fn top(self) -> f64 {
+    pub const fn top(self) -> f64 {
         match self {
             Self::Shop | Self::Batch => 18.0,
             Self::Surge => 24.0,
@@ -95,7 +92,7 @@ impl Scenario {
     }
 
     /// Cores in use in a minute as they are measured, in whole thousandths.
-    pub(super) fn noisy_demand(self, index: i64) -> f64 {
+    pub fn noisy_demand(self, index: i64) -> f64 {
         (self.demand(index) * (1.0 + 0.03 * noise(index)) * 1000.0).round() / 1000.0
     }
 
@@ -153,7 +150,7 @@ fn noise(index: i64) -> f64 {
 }
 
 /// The beginning of a minute, counted from the first one.
-pub(super) fn minute(index: i64) -> Timestamp {
+pub fn minute(index: i64) -> Timestamp {
     Timestamp::from_second(BEGIN + index * 60).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
@@ -170,7 +167,11 @@ mod tests {
     fn every_scene_is_a_usable_example_that_fits_its_scale() {
         for scenario in [Scenario::Shop, Scenario::Batch, Scenario::Surge] {
             let setup = scenario.setup(&super::super::tests::context()).unwrap();
-            assert_eq!(setup.minutes(), 720, "{scenario:?}");
+            assert_eq!(
+                foretide_backtest::runs::Runs::of(&setup).minutes(),
+                720,
+                "{scenario:?}"
+            );
             assert_eq!(setup.workload.problems, [], "{scenario:?}");
             let highest = scenario
                 .samples()

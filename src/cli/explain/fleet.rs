@@ -3,16 +3,14 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use foretide_backtest::clock;
 use foretide_crds::{ClusterStatus, FederatedHPA};
 use foretide_domain::{cron::Zone, hpa::Settings, words::counted};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{Explanation, body, heading};
-use crate::cli::{
-    decision::clock,
-    output::{CommandOutput, Paint, Screen, Side, wrapped},
-};
+use crate::cli::output::{CommandOutput, Paint, Screen, Side, wrapped};
 use foretide_api::{autoscaler::Autoscaler, validation};
 
 /// Age of an observation at the decision from which a cluster counts as stale.

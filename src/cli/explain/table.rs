@@ -1,17 +1,15 @@
 //! Lists of autoscalers, one row each; and the last changes of one autoscaler.
 
+use foretide_backtest::clock;
 use foretide_crds::ReplicaChangeStatus;
 
 use super::body;
-use crate::cli::{
-    decision::clock,
-    output::{CommandOutput, Paint, Screen, Side, TextFormat, wrapped},
-};
+use crate::cli::output::{CommandOutput, Paint, Screen, Side, TextFormat, wrapped};
 use foretide_api::autoscaler::Autoscaler;
 use foretide_base::printable;
 
 /// The autoscalers of a list.
-pub(super) fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> CommandOutput {
+pub fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> CommandOutput {
     if output == TextFormat::Json {
         let items: Vec<_> = all.iter().map(body).collect();
         return CommandOutput::json("ExplanationList", serde_json::json!({ "items": items }));
@@ -53,7 +51,7 @@ fn row(autoscaler: &Autoscaler) -> [String; 6] {
 }
 
 /// The last changes of the number of replicas, the latest first.
-pub(super) fn changes(changes: &[ReplicaChangeStatus], screen: Screen) -> String {
+pub fn changes(changes: &[ReplicaChangeStatus], screen: Screen) -> String {
     if changes.is_empty() {
         return "No change of the replicas has been recorded yet.\n".to_owned();
     }

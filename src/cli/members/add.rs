@@ -20,7 +20,7 @@ use foretide_kube::members::{
 
 /// Arguments of `foretide members add`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct AddArgs {
+pub struct AddArgs {
     /// Name of the member, and of its Secret
     #[arg(value_name = "NAME", value_parser = object_name)]
     name: String,
@@ -67,7 +67,7 @@ enum ManifestFormat {
     Yaml,
 }
 
-pub(super) fn object_name(text: &str) -> Result<String, String> {
+pub fn object_name(text: &str) -> Result<String, String> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
     let edges = text.starts_with(['-', '.']) || text.ends_with(['-', '.']);
     if text.is_empty() || text.len() > 63 || edges || !text.bytes().all(allowed) {
@@ -102,7 +102,7 @@ fn taint(text: &str) -> Result<String, String> {
 }
 
 /// Adds a member.
-pub(super) async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
+pub async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
     let server = args.reached_at().await?;
     args.check(&server)?;
     if args.output == Some(ManifestFormat::Yaml) {

@@ -14,7 +14,7 @@ const OLDEST: (u32, u32) = (1, 33);
 
 /// Arguments of `foretide members check`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct CheckArgs {
+pub struct CheckArgs {
     /// Name of the member
     #[arg(value_name = "NAME")]
     name: String,
@@ -39,7 +39,7 @@ struct Findings {
 }
 
 /// Checks a member.
-pub(super) async fn run(
+pub async fn run(
     args: &CheckArgs,
     screen: Screen,
     machine: &Machine,

@@ -17,7 +17,7 @@ const ASKED_AT_ONCE: usize = 64;
 
 /// Arguments of `foretide members list`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct ListArgs {
+pub struct ListArgs {
     #[command(flatten)]
     hub: HubArgs,
     /// List the members without connecting to them
@@ -29,7 +29,7 @@ pub(super) struct ListArgs {
 }
 
 /// Lists the members.
-pub(super) async fn run(
+pub async fn run(
     args: &ListArgs,
     screen: Screen,
     machine: &Machine,
@@ -169,11 +169,11 @@ fn items(members: &[ListedMember]) -> Vec<Value> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub mod tests {
     use super::*;
 
     /// A hub with every default.
-    pub(in crate::cli::members) fn hub() -> HubArgs {
+    pub fn hub() -> HubArgs {
         HubArgs {
             hub_kubeconfig: None,
             hub_context: None,

@@ -24,7 +24,7 @@ use foretide_kube::{
 };
 
 /// Namespace of the controller, and of the hub's account in a member.
-pub(super) const NAMESPACE: &str = "foretide-system";
+pub const NAMESPACE: &str = "foretide-system";
 
 /// Arguments of `foretide members`.
 #[derive(Debug, Clone, clap::Args)]
@@ -96,7 +96,7 @@ fn profiles_warning(error: Option<&ClusterError>) -> String {
 ///
 /// # Errors
 /// A cluster cannot be reached or refuses a request, or a kubeconfig cannot be used.
-pub(super) fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let built = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

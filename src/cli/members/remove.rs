@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 
 /// Arguments of `foretide members remove`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct RemoveArgs {
+pub struct RemoveArgs {
     /// Name of the member
     #[arg(value_name = "NAME", value_parser = object_name)]
     name: String,
@@ -41,7 +41,7 @@ pub(super) struct RemoveArgs {
 }
 
 /// Removes a member.
-pub(super) async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
+pub async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
     let hub = args.hub.client(machine).await?;
     let listed = args.listed(&hub).await?;
     let shares = args.shares(&hub).await?;

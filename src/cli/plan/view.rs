@@ -2,6 +2,11 @@
 
 use std::fmt::Write as _;
 
+use foretide_backtest::{
+    assign::json as division_json,
+    clock,
+    plan::{Outlook, PlanReport},
+};
 use foretide_domain::{
     proposal::Unit,
     words::span,
@@ -11,10 +16,9 @@ use foretide_models::{Forecast, Prediction, Sample};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{PlanReport, outlook::Outlook};
 use crate::cli::{
     assign,
-    decision::{self, Units, clock},
+    decision::{self, Units},
     output::{Paint, Screen, Size, wrapped},
     plot::Plot,
 };
@@ -30,7 +34,7 @@ const ROWS: usize = 8;
 const SCALE: usize = 12;
 
 /// The plan as text.
-pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
+pub fn text(plan: &PlanReport, screen: Screen) -> String {
     let status = decision_status(&plan.decision);
     let mut blocks = vec![heading(plan, screen)];
     blocks.extend(
@@ -217,7 +221,7 @@ fn assumptions(plan: &PlanReport, screen: Screen) -> String {
 }
 
 /// The plan as JSON: `decision` and `windows` as in an autoscaler's status.
-pub(super) fn json(plan: &PlanReport) -> Value {
+pub fn json(plan: &PlanReport) -> Value {
     let (autoscaler, workload) = (&plan.autoscaler, &plan.workload);
     json!({
         "metadata": { "name": autoscaler.name(), "namespace": autoscaler.metadata().namespace },
@@ -230,7 +234,7 @@ pub(super) fn json(plan: &PlanReport) -> Value {
             json!({ "reason": problem.reason.as_str(), "message": problem.message })
         }).collect::<Vec<_>>(),
         "assumptions": plan.assumptions,
-        "division": plan.division.as_ref().map(assign::json),
+        "division": plan.division.as_ref().map(division_json),
     })
 }
 

@@ -6,9 +6,9 @@
 //!
 //! Numbers carry their exact value (`<data value>`), times their instant (`<time datetime>`).
 
+use foretide_backtest::clock;
 use jiff::Timestamp;
 
-use super::decision::clock;
 use crate::html::Html;
 
 /// Style on the screen, without the style of charts.
@@ -18,40 +18,40 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A report.
 #[derive(Debug)]
-pub(super) struct Page<'a> {
+pub struct Page<'a> {
     /// Subject of the report.
-    pub(super) title: String,
+    pub title: String,
     /// Description under the title.
-    pub(super) about: String,
+    pub about: String,
     /// The result, in a sentence or two.
-    pub(super) verdict: Html,
+    pub verdict: Html,
     /// Sections below the result.
-    pub(super) sections: Vec<Section<'a>>,
+    pub sections: Vec<Section<'a>>,
 }
 
 /// A heading with its content; left out if that is empty.
 #[derive(Debug)]
-pub(super) struct Section<'a> {
-    pub(super) heading: &'a str,
-    pub(super) content: Html,
+pub struct Section<'a> {
+    pub heading: &'a str,
+    pub content: Html,
 }
 
 /// A table, whose first column names its rows.
 #[derive(Debug)]
-pub(super) struct Table<'a> {
+pub struct Table<'a> {
     /// Title of the table, for screen readers and above it.
-    pub(super) caption: &'a str,
-    pub(super) header: &'a [&'a str],
-    pub(super) rows: Vec<Vec<Html>>,
+    pub caption: &'a str,
+    pub header: &'a [&'a str],
+    pub rows: Vec<Vec<Html>>,
     /// The last column has sentences instead of numbers.
-    pub(super) ends_in_words: bool,
+    pub ends_in_words: bool,
 }
 
 // === impl Page ===
 
 impl Page<'_> {
     /// The document.
-    pub(super) fn html(self) -> String {
+    pub fn html(self) -> String {
         let head = Html::all([
             Html::empty("meta", &[("charset", "utf-8")]),
             Html::empty(
@@ -107,7 +107,7 @@ impl Page<'_> {
 
 impl Table<'_> {
     /// The table, which can be scrolled where it is wider than the screen; empty without rows.
-    pub(super) fn html(self) -> Html {
+    pub fn html(self) -> Html {
         if self.rows.is_empty() {
             return Html::default();
         }
@@ -149,7 +149,7 @@ impl Table<'_> {
 }
 
 /// A drawing, which can be scrolled where it is wider than the screen.
-pub(super) fn figure(about: &str, drawn: Html) -> Html {
+pub fn figure(about: &str, drawn: Html) -> Html {
     Html::element(
         "figure",
         &[("tabindex", "0"), ("aria-label", about)],
@@ -158,12 +158,12 @@ pub(super) fn figure(about: &str, drawn: Html) -> Html {
 }
 
 /// A paragraph.
-pub(super) fn paragraph(text: &str) -> Html {
+pub fn paragraph(text: &str) -> Html {
     Html::element("p", &[], [Html::text(text)])
 }
 
 /// A list; empty without items.
-pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a String>) -> Html {
+pub fn list<'a>(items: impl IntoIterator<Item = &'a String>) -> Html {
     let items: Vec<_> = items
         .into_iter()
         .map(|item| Html::element("li", &[], [Html::text(item)]))
@@ -175,26 +175,26 @@ pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a String>) -> Html {
 }
 
 /// A number in the form `shown`, with its exact value.
-pub(super) fn number(value: f64, shown: &str) -> Html {
+pub fn number(value: f64, shown: &str) -> Html {
     // Formatted as in JSON, so that both are the same text.
     let value = serde_json::Value::from(value).to_string();
     Html::element("data", &[("value", &value)], [Html::text(shown)])
 }
 
 /// A count.
-pub(super) fn count(value: impl Into<u64>) -> Html {
+pub fn count(value: impl Into<u64>) -> Html {
     let value = value.into().to_string();
     Html::element("data", &[("value", &value)], [Html::text(&value)])
 }
 
 /// An instant to the minute.
-pub(super) fn time(at: Timestamp) -> Html {
+pub fn time(at: Timestamp) -> Html {
     let shown = Html::text(&clock(at));
     Html::element("time", &[("datetime", &at.to_string())], [shown])
 }
 
 /// Text as it is written: a manifest.
-pub(super) fn listing(text: &str) -> Html {
+pub fn listing(text: &str) -> Html {
     let code = Html::element("code", &[], [Html::text(text)]);
     let attributes = [
         ("tabindex", "0"),

@@ -2,17 +2,19 @@
 
 use std::path::Path;
 
+use foretide_backtest::{
+    manifest::{Location, YamlError},
+    validate::{Diagnostic, Severity, Subject, Validation},
+};
 use foretide_base::exit::Exit;
 use foretide_domain::words::counted;
 use serde_json::{Value, json};
 
-use super::{
-    Diagnostic, KINDS, Severity, Subject, ValidateArgs, Validation, Validator, diagnostic,
-};
+use super::{Checks, KINDS, ValidateArgs};
 use crate::{
     cli::{
         context::CommandContext,
-        manifest::{self, Location, ManifestError},
+        files::{self, ManifestError},
         output::{CommandOutput, Failure, OutputFormat, Paint, Screen},
     },
     config::ConfigFile,
@@ -36,14 +38,11 @@ struct Report {
 ///
 /// # Errors
 /// A directory cannot be listed.
-pub(in crate::cli) fn run(
-    args: &ValidateArgs,
-    context: &CommandContext,
-) -> Result<CommandOutput, Failure> {
-    let validator = Validator::new(context);
+pub fn run(args: &ValidateArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let checks = Checks::new(args.promql_scope, context);
     let mut report = Report::default();
     for path in &args.files {
-        let listed = manifest::files(std::slice::from_ref(path));
+        let listed = files::files(std::slice::from_ref(path));
         let files = listed.map_err(|error| Failure::invalid(chain(&error)))?;
         if files.is_empty() {
             report.refuse(
@@ -52,7 +51,7 @@ pub(in crate::cli) fn run(
             );
         }
         for file in files {
-            let validations = validator.file(&file, args.promql_scope);
+            let validations = checks.file(&file);
             // An empty file in a folder is no mistake, as for kubectl.
             if &file == path && validations.as_ref().is_ok_and(Vec::is_empty) {
                 let message = format!(
@@ -82,7 +81,7 @@ impl Report {
             line: None,
         };
         self.diagnostics
-            .push(diagnostic(place, Severity::Error, message));
+            .push(Diagnostic::new(place, Severity::Error, message));
     }
 
     /// Adds the findings of one file.
@@ -93,7 +92,7 @@ impl Report {
         };
         for mut validation in validations {
             if is_strict {
-                validation.harden();
+                harden(&mut validation);
             }
             let valid = usize::from(validation.is_valid());
             match validation.subject {
@@ -202,27 +201,11 @@ impl Report {
     }
 }
 
-// === impl Validation ===
-
-impl Validation {
-    /// Turns warnings into errors.
-    fn harden(&mut self) {
-        for found in &mut self.diagnostics {
-            if found.severity == Severity::Warning {
-                found.severity = Severity::Error;
-            }
-        }
-    }
-}
-
-// === impl Severity ===
-
-impl Severity {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Note => "note",
+/// Turns warnings into errors.
+fn harden(validation: &mut Validation) {
+    for found in &mut validation.diagnostics {
+        if found.severity == Severity::Warning {
+            found.severity = Severity::Error;
         }
     }
 }
@@ -234,7 +217,7 @@ fn unreadable(error: &ManifestError) -> Diagnostic {
         line: None,
     };
     let (place, message) = match error {
-        ManifestError::Yaml { place, message } => (place.clone(), message.clone()),
+        ManifestError::Yaml(YamlError { place, message }) => (place.clone(), message.clone()),
         ManifestError::Read { file, source } => {
             (of_file(file), format!("cannot be read: {source}"))
         }
@@ -242,7 +225,7 @@ fn unreadable(error: &ManifestError) -> Diagnostic {
             (of_file(file), "not a text file; expected UTF-8".to_owned())
         }
     };
-    diagnostic(place, Severity::Error, message)
+    Diagnostic::new(place, Severity::Error, message)
 }
 
 fn item(diagnostic: &Diagnostic) -> Value {

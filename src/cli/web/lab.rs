@@ -106,7 +106,7 @@ struct Results {
 struct Id(String);
 
 /// The routes of a Lab that holds no experiment yet.
-pub(super) fn routes(context: &CommandContext) -> Router {
+pub fn routes(context: &CommandContext) -> Router {
     let lab = Arc::new(Lab::new(context.clone()));
     let one = "/lab/v1/experiments/{id}";
     let json = |results: &Results| as_media("application/json", &results.json);

@@ -36,7 +36,7 @@ const COURSE: u32 = 50;
 
 /// The simulated parts of the fleet.
 #[derive(Debug)]
-pub(super) struct FleetRun {
+pub struct FleetRun {
     autoscaler: Autoscaler,
     workload: Arc<Workload>,
     simulation: FleetSimulation,
@@ -49,7 +49,7 @@ pub(super) struct FleetRun {
 
 impl FleetRun {
     /// The fleet at the beginning of the replay.
-    pub(super) fn new(context: &CommandContext) -> Result<Self, Failure> {
+    pub fn new(context: &CommandContext) -> Result<Self, Failure> {
         let object: FederatedHPA = serde_saphyr::from_str(AUTOSCALER).map_err(unusable)?;
         let settings = Settings::default();
         let period = SignedDuration::from_secs(15);
@@ -66,7 +66,7 @@ impl FleetRun {
     }
 
     /// Simulates and records the minute that begins now; returns the states of its clusters.
-    pub(super) fn minute(&mut self, now: Timestamp, log: &DecisionLog) -> Vec<MemberState> {
+    pub fn minute(&mut self, now: Timestamp, log: &DecisionLog) -> Vec<MemberState> {
         let mut divided = self.simulation.advance();
         for _ in 1..STEPS_PER_MINUTE {
             divided = self.simulation.advance();

@@ -3,6 +3,15 @@
 
 use std::sync::Arc;
 
+use foretide_backtest::{
+    Error, inputs,
+    manifest::{self, Document},
+    recording::History,
+    runs::Runs,
+    setup::{EvaluationOptions, Setup},
+    template::TemplateSource,
+    validate::Validator,
+};
 use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
 use foretide_domain::{
     Replicas,
@@ -17,19 +26,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{LENGTH, StatusTrack, replay_begin};
 use crate::cli::{
-    backtest::{BacktestSetup, EvaluationOptions},
     context::CommandContext,
     demo::scenario::{REQUEST, Scenario, minute},
-    inputs::{self, History},
-    manifest::{self, Document},
     output::Failure,
-    template::TemplateSource,
 };
 use foretide_api::{
     autoscaler::{FleetStatus, Status},
     status::condition,
 };
-use foretide_base::error::chain;
 use foretide_page::{Decided, DecisionLog, MetricRecord, Record};
 
 /// The autoscalers.
@@ -116,13 +120,13 @@ const SCRIPTS: [Script; 11] = [
 
 /// The data that the runs borrow.
 #[derive(Debug)]
-pub(super) struct Workloads(Vec<(Script, BacktestSetup)>);
+pub struct Workloads(Vec<(Script, Setup)>);
 
 /// The simulated parts of one workload.
 #[derive(Debug)]
-pub(super) struct WorkloadRun<'a> {
+pub struct WorkloadRun<'a> {
     script: Script,
-    setup: &'a BacktestSetup,
+    setup: &'a Setup,
     workload: Arc<Workload>,
     ours: Run<'a>,
     /// The HPA that scales the workload instead of Foretide, if there is one.
@@ -137,17 +141,17 @@ pub(super) struct WorkloadRun<'a> {
 
 impl Workloads {
     /// The examples with their demand.
-    pub(super) fn new(context: &CommandContext) -> Result<Self, Failure> {
-        let parsed = manifest::parse("demo", AUTOSCALERS);
-        let documents = parsed.map_err(|error| Failure::invalid(chain(&error)))?;
+    pub fn new(context: &CommandContext) -> Result<Self, Failure> {
+        let documents = manifest::parse("demo", AUTOSCALERS).map_err(Error::from)?;
+        let validator = context.validator();
         let setups = SCRIPTS
             .iter()
-            .map(|script| Ok((*script, script.setup(&documents, context)?)));
+            .map(|script| Ok((*script, script.setup(&documents, &validator)?)));
         setups.collect::<Result<_, _>>().map(Self)
     }
 
     /// The runs at the beginning of the replay.
-    pub(super) fn runs(&self) -> Vec<WorkloadRun<'_>> {
+    pub fn runs(&self) -> Vec<WorkloadRun<'_>> {
         self.0
             .iter()
             .map(|(script, setup)| WorkloadRun::new(*script, setup))
@@ -158,12 +162,8 @@ impl Workloads {
 // === impl Script ===
 
 impl Script {
-    fn setup(
-        &self,
-        documents: &[Document],
-        context: &CommandContext,
-    ) -> Result<BacktestSetup, Failure> {
-        let chosen = inputs::chosen_one(documents, Some(self.name), context)?;
+    fn setup(&self, documents: &[Document], validator: &Validator<'_>) -> Result<Setup, Error> {
+        let chosen = inputs::chosen_one(documents, Some(self.name), validator)?;
         let history = History {
             metric: self.metric.to_owned(),
             file: "demo".to_owned(),
@@ -181,7 +181,7 @@ impl Script {
             documents,
             requests: &requests,
         };
-        BacktestSetup::of(chosen, &[history], template, options)
+        Setup::of(chosen, &[history], template, options)
     }
 
     /// The first minute of the run.
@@ -207,9 +207,9 @@ impl Script {
 // === impl WorkloadRun ===
 
 impl<'a> WorkloadRun<'a> {
-    fn new(script: Script, setup: &'a BacktestSetup) -> Self {
+    fn new(script: Script, setup: &'a Setup) -> Self {
         let mut run = Self::of(script, setup);
-        for _ in 0..setup.lead_in() {
+        for _ in 0..Runs::of(setup).lead_in() {
             run.ours.minute();
             if let Some(other) = &mut run.other {
                 other.minute();
@@ -220,11 +220,12 @@ impl<'a> WorkloadRun<'a> {
 
     /// A run of a set-up alone, from its first minute on.
     #[cfg(test)]
-    pub(super) fn from_the_beginning(setup: &'a BacktestSetup) -> Self {
+    pub fn from_the_beginning(setup: &'a Setup) -> Self {
         Self::of(script("web", Scenario::Shop, 1.0, 0), setup)
     }
 
-    fn of(script: Script, setup: &'a BacktestSetup) -> Self {
+    fn of(script: Script, setup: &'a Setup) -> Self {
+        let runs = Runs::of(setup);
         let prediction = setup.autoscaler.spec().prediction.as_ref();
         let seconds = prediction.and_then(|prediction| prediction.lead_time_seconds);
         let written = seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
@@ -232,8 +233,8 @@ impl<'a> WorkloadRun<'a> {
             script,
             setup,
             workload: Arc::new(setup.workload.clone()),
-            ours: setup.ours().with_forecast_span(AHEAD),
-            other: (script.scaled_by != ScaledBy::Foretide).then(|| setup.plain()),
+            ours: runs.ours().with_forecast_span(AHEAD),
+            other: (script.scaled_by != ScaledBy::Foretide).then(|| runs.plain()),
             targets: setup.environment.targets(),
             lead_time: LeadTime::of(written, Some(setup.environment.start_up)),
             before: None,
@@ -242,14 +243,14 @@ impl<'a> WorkloadRun<'a> {
     }
 
     /// Simulates and records the minute that begins now, unless the workload is younger.
-    pub(super) fn minute(&mut self, now: Timestamp, log: &DecisionLog) {
+    pub fn minute(&mut self, now: Timestamp, log: &DecisionLog) {
         if now >= self.script.begin() {
             self.record(log);
         }
     }
 
     /// Simulates, records and returns the next minute.
-    pub(super) fn record(&mut self, log: &DecisionLog) -> Minute {
+    pub fn record(&mut self, log: &DecisionLog) -> Minute {
         let (ours, mut decision) = self.ours.minute();
         let actual = match &mut self.other {
             Some(other) => other.minute().0,

@@ -1,14 +1,14 @@
 //! The expected replicas of a span, as a chart and as a page.
 
+use foretide_backtest::{
+    manifest,
+    plan::{Change, ExpectedReport, source},
+};
 use foretide_chart::{Chart, Layer, Mark, Panel, Point, Role, Unit, Window};
 use foretide_models::Sample;
 
-use super::{
-    Change, ExpectedReport,
-    view::{CAME, EXPECTED, FORECAST, came, counts, foreseen, heading, source},
-};
+use super::view::{CAME, EXPECTED, FORECAST, came, counts, foreseen, heading};
 use crate::cli::{
-    manifest,
     output::Failure,
     report::{self, Page, Section, Table, count, paragraph, time},
 };
@@ -18,7 +18,7 @@ use crate::html::Html;
 const MOST_OPENINGS: usize = 400;
 
 /// The chart of the span.
-pub(super) fn chart(report: &ExpectedReport) -> Chart {
+pub fn chart(report: &ExpectedReport) -> Chart {
     let bounds = report.situation.workload.bounds;
     let forecast = foreseen(report).into_iter().map(|p| Point {
         at: p.at,
@@ -98,7 +98,7 @@ fn windows(report: &ExpectedReport) -> Vec<Window> {
 ///
 /// # Errors
 /// The manifest cannot be written.
-pub(super) fn html(report: &ExpectedReport) -> Result<String, Failure> {
+pub fn html(report: &ExpectedReport) -> Result<String, Failure> {
     let situation = &report.situation;
     let (title, about) = heading(report);
     let problems = situation.workload.problems.iter();

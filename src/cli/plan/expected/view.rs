@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use foretide_domain::proposal::Source;
+use foretide_backtest::{
+    clock,
+    plan::{Change, ExpectedReport, Outlook, source},
+};
 use foretide_models::{Prediction, Sample};
 use serde_json::{Value, json};
 
-use super::{Change, ExpectedReport};
 use crate::cli::{
-    decision::clock,
     output::{Paint, Screen, Size, flowed, wrapped},
-    plan::outlook::Outlook,
     plot::Plot,
 };
 
@@ -22,12 +22,12 @@ const SCALE: usize = 8;
 const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The names of the series, in text, charts and legends.
-pub(super) const EXPECTED: &str = "expected replicas";
-pub(super) const FORECAST: &str = "the forecast asks for";
-pub(super) const CAME: &str = "what came";
+pub const EXPECTED: &str = "expected replicas";
+pub const FORECAST: &str = "the forecast asks for";
+pub const CAME: &str = "what came";
 
 /// The report as text.
-pub(super) fn text(report: &ExpectedReport, screen: Screen) -> String {
+pub fn text(report: &ExpectedReport, screen: Screen) -> String {
     let (title, about) = heading(report);
     let name = report.situation.autoscaler.name();
     let mut blocks = vec![
@@ -57,7 +57,7 @@ pub(super) fn text(report: &ExpectedReport, screen: Screen) -> String {
 }
 
 /// The title with the workload, and a line with the span.
-pub(super) fn heading(report: &ExpectedReport) -> (String, String) {
+pub fn heading(report: &ExpectedReport) -> (String, String) {
     let (workload, span) = (&report.situation.workload, report.span);
     let title = format!(
         "{} {}, {} to {} replicas",
@@ -72,16 +72,8 @@ pub(super) fn heading(report: &ExpectedReport) -> (String, String) {
     (title, about)
 }
 
-/// The word for a source; the bounds where nothing proposes a count.
-pub(super) const fn source(source: Option<Source>) -> &'static str {
-    match source {
-        Some(source) => source.as_str(),
-        None => "bounds",
-    }
-}
-
 /// The recorded demand of the only metric, in replicas, where the span is in the past.
-pub(super) fn came(report: &ExpectedReport) -> Vec<Sample> {
+pub fn came(report: &ExpectedReport) -> Vec<Sample> {
     let situation = &report.situation;
     let one = [situation.template.pod.serving("one", situation.at)];
     let [outlook] = situation.outlooks.as_slice() else {
@@ -114,7 +106,7 @@ fn top(report: &ExpectedReport) -> f64 {
 }
 
 /// Replicas that the forecasts ask for, before rounding.
-pub(super) fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
+pub fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
     let minutes = report.minutes.iter();
     let foreseen = minutes.filter_map(|minute| {
         Some(Prediction {
@@ -127,7 +119,7 @@ pub(super) fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
 }
 
 /// The expected counts.
-pub(super) fn counts(report: &ExpectedReport) -> Vec<Sample> {
+pub fn counts(report: &ExpectedReport) -> Vec<Sample> {
     let minutes = report.minutes.iter();
     let counts = minutes.map(|minute| Sample {
         at: minute.at,
@@ -184,7 +176,7 @@ fn changes(report: &ExpectedReport, screen: Screen) -> String {
 }
 
 /// The report as JSON.
-pub(super) fn json(report: &ExpectedReport) -> Value {
+pub fn json(report: &ExpectedReport) -> Value {
     let situation = &report.situation;
     let (autoscaler, bounds) = (&situation.autoscaler, situation.workload.bounds);
     json!({
@@ -208,7 +200,7 @@ pub(super) fn json(report: &ExpectedReport) -> Value {
 }
 
 /// One row per minute; beyond the forecasts, the cell is empty.
-pub(super) fn csv(report: &ExpectedReport) -> String {
+pub fn csv(report: &ExpectedReport) -> String {
     let mut text = "time,replicas,forecast_replicas,source\n".to_owned();
     for minute in &report.minutes {
         let _infallible = write!(text, "{},{},", minute.at, minute.replicas);

@@ -1,0 +1,257 @@
+//! The expected replicas of a span, by forecasts, cron windows and bounds, minute by minute.
+//!
+//! ```text
+//! Situation --forecasts, made at one moment--> sim::Ahead --minutes of the span--> changes, chart, page
+//! ```
+//!
+//! Future measurements are unknown, so these are the fewest replicas of a workload with metrics.
+
+use foretide_domain::{
+    Replicas,
+    proposal::Source,
+    sim::{Ahead, ExpectedMinute},
+    workload::Workload,
+};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{PlanError, Situation, Times};
+use crate::{Error, clock};
+
+/// The span without `--to`.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// The longest span: a year of cron windows.
+const LONGEST: SignedDuration = SignedDuration::from_hours(366 * 24);
+/// Horizon of a forecast. A longer one would only repeat its week.
+const FORECAST: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// A span ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Beginning.
+    pub from: Timestamp,
+    /// End.
+    pub to: Timestamp,
+}
+
+/// The expected replicas of a span.
+#[derive(Debug)]
+pub struct ExpectedReport {
+    /// The state from which the span is expected.
+    pub situation: Situation,
+    /// The span.
+    pub span: Span,
+    /// The last minute whose prediction window is covered by every forecast; `None` without forecasts.
+    pub forecast_until: Option<Timestamp>,
+    /// Minutes of the span.
+    pub minutes: Vec<Minute>,
+    /// Those of them in which the count changes.
+    pub changes: Vec<Change>,
+}
+
+/// One minute, without its reason.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Minute {
+    /// Beginning of the minute.
+    pub at: Timestamp,
+    /// Expected count.
+    pub replicas: Replicas,
+    /// Replicas that the forecasts ask for, before rounding.
+    pub forecast_replicas: Option<f64>,
+    /// Source of the count; `None` for the bounds.
+    pub source: Option<Source>,
+}
+
+/// A minute in which the expected count changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Beginning of the minute.
+    pub at: Timestamp,
+    /// Count before; `None` at the beginning of the span.
+    pub from: Option<Replicas>,
+    /// Count after.
+    pub to: Replicas,
+    /// Source of the count after; `None` for the bounds.
+    pub source: Option<Source>,
+    /// Reason for the count after.
+    pub reason: String,
+}
+
+// === impl Span ===
+
+impl Span {
+    /// The span of `times`, for what is known at `at`: a day, if they give no end.
+    ///
+    /// # Errors
+    /// The span is empty, or longer than a year.
+    pub fn new(times: Times, at: Timestamp) -> Result<Self, Error> {
+        let from = times.from.unwrap_or(at);
+        let to = times.to.or_else(|| from.checked_add(DAY).ok());
+        let to = to.unwrap_or(Timestamp::MAX);
+        if to <= from {
+            return Err(PlanError::EmptySpan { from, to }.into());
+        }
+        let span = to.duration_since(from);
+        if span > LONGEST {
+            return Err(PlanError::LongSpan {
+                from,
+                to,
+                days: span.as_hours() / 24,
+                most: LONGEST.as_hours() / 24,
+            }
+            .into());
+        }
+        Ok(Self { from, to })
+    }
+
+    /// Returns the length of a forecast made at `at` that covers the window of the last minute.
+    pub(super) fn forecast_length(self, workload: &Workload, at: Timestamp) -> SignedDuration {
+        let window = workload.prediction.as_ref().map(|p| p.window);
+        let reach = self.to.duration_since(at).min(FORECAST);
+        reach.saturating_add(window.unwrap_or_default())
+    }
+}
+
+// === impl ExpectedReport ===
+
+impl ExpectedReport {
+    /// The expected replicas of a span, which the forecasts of the situation cover.
+    ///
+    /// # Errors
+    /// Neither cron windows nor a forecast apply to the span.
+    pub fn new(mut situation: Situation, span: Span) -> Result<Self, Error> {
+        let (workload, pods) = (&situation.workload, &situation.observation.pods);
+        // A paused workload has no pods; each would be as in the template.
+        let one = [situation.template.pod.serving("one", situation.at)];
+        let pods = if pods.is_empty() {
+            &one
+        } else {
+            pods.as_slice()
+        };
+        let outlooks = situation.outlooks.iter();
+        let forecasts: Vec<_> = outlooks.filter_map(|outlook| outlook.ahead(pods)).collect();
+        let reaches = forecasts.iter().filter_map(|it| it.reach(workload));
+        let forecast_until = reaches.min();
+        situation.require_knowledge(span, forecast_until)?;
+        let count = situation.observation.scale.spec;
+        let ahead = Ahead::new(workload.clone(), forecasts, count, span.from);
+        let (minutes, changes) = collected(ahead.take_while(|minute| minute.at < span.to));
+        situation.note_span(span, forecast_until);
+        Ok(Self {
+            situation,
+            span,
+            forecast_until,
+            minutes,
+            changes,
+        })
+    }
+
+    /// Returns the replica-hours of the span.
+    #[must_use]
+    pub fn replica_hours(&self) -> f64 {
+        self.minutes
+            .iter()
+            .map(|it| it.replicas.as_f64())
+            .sum::<f64>()
+            / 60.0
+    }
+
+    /// The span in one sentence.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let least = self.minutes.iter().map(|it| it.replicas).min();
+        let least = least.unwrap_or_default();
+        // The last maximum in reverse order is the first one in the order of time.
+        let most = self.minutes.iter().rev().max_by_key(|it| it.replicas);
+        let (most, at) = most.map_or((least, self.span.from), |it| (it.replicas, it.at));
+        let hours = self.replica_hours();
+        if least == most {
+            return format!("{most} replicas throughout, {hours:.1} replica-hours");
+        }
+        format!(
+            "{least} to {most} replicas, {hours:.1} replica-hours; the most from {}",
+            clock(at)
+        )
+    }
+}
+
+/// The minutes, and those of them in which the count changes.
+fn collected(minutes: impl Iterator<Item = ExpectedMinute>) -> (Vec<Minute>, Vec<Change>) {
+    let (mut all, mut changes) = (Vec::<Minute>::new(), Vec::new());
+    for minute in minutes {
+        let from = all.last().map(|before| before.replicas);
+        if from != Some(minute.replicas) {
+            changes.push(Change {
+                at: minute.at,
+                from,
+                to: minute.replicas,
+                source: minute.source,
+                reason: minute.reason,
+            });
+        }
+        all.push(Minute {
+            at: minute.at,
+            replicas: minute.replicas,
+            forecast_replicas: minute.forecast_replicas,
+            source: minute.source,
+        });
+    }
+    (all, changes)
+}
+
+// === impl Situation ===
+
+impl Situation {
+    /// Requires that cron windows or a forecast apply to the span.
+    fn require_knowledge(
+        &self,
+        span: Span,
+        forecast_until: Option<Timestamp>,
+    ) -> Result<(), PlanError> {
+        if self.workload.has_crons() {
+            return Ok(());
+        }
+        if self.workload.prediction.is_none() {
+            return Err(PlanError::NothingAhead);
+        }
+        match forecast_until {
+            Some(reach) if span.to > reach => Err(PlanError::BeyondForecast {
+                to: span.to,
+                at: self.at,
+                reach,
+            }),
+            // The reasons explain the absence of a forecast.
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the assumptions about a span.
+    fn note_span(&mut self, span: Span, forecast_until: Option<Timestamp>) {
+        if !self.workload.metrics.is_empty() {
+            let message =
+                "what metrics will ask for is not known ahead; they can only raise these counts";
+            self.assumptions.push(message.to_owned());
+        }
+        if let Some(reach) = forecast_until {
+            let (at, reach) = (clock(self.at), (reach < span.to).then(|| clock(reach)));
+            let reach =
+                reach.map(|reach| format!("; after {reach} only cron windows and bounds count"));
+            self.assumptions.push(format!(
+                "the forecast of {at} for the whole span, which the controller renews every few minutes{}",
+                reach.unwrap_or_default()
+            ));
+        }
+        if self.fleet.is_some() {
+            let message = "the fleet as one workload, which is not divided ahead";
+            self.assumptions.push(message.to_owned());
+        }
+    }
+}
+
+/// The word for a source; the bounds where nothing proposes a count.
+#[must_use]
+pub const fn source(source: Option<Source>) -> &'static str {
+    match source {
+        Some(source) => source.as_str(),
+        None => "bounds",
+    }
+}

@@ -1,0 +1,382 @@
+//! One decision from a recorded history, or the expected replicas of a span.
+//!
+//! ```text
+//! autoscaler, clusters -> Subject
+//! histories ------------> Known      at one moment         +-> decide -----> PlanReport
+//! pods -----------------> Situation, assumed observation --+
+//!                                                          +-> sim::Ahead -> ExpectedReport
+//! ```
+//!
+//! The decisions and forecasts are code of the controller. The state of a cluster is assumed, and each assumption is a
+//! sentence. A fleet is decided as one workload and then divided.
+
+mod expected;
+mod fleet;
+mod observed;
+mod outlook;
+
+use std::sync::Arc;
+
+use foretide_domain::{
+    Observation, Replicas,
+    autoscale::{self, Decision, decide, history},
+    hpa::Settings,
+    workload::Workload,
+};
+use jiff::Timestamp;
+
+pub use self::{
+    expected::{Change, ExpectedReport, Minute, Span, source},
+    fleet::needs_clusters,
+    outlook::Outlook,
+};
+use self::{fleet::FleetPlan, observed::GivenReplicas};
+use crate::{
+    Error,
+    assign::{Assignment, NamedFleet, clusters::Clusters},
+    inputs::AutoscalerWorkload,
+    manifest,
+    recording::History,
+    template::WorkloadTemplate,
+    validate::Accepted,
+};
+use foretide_api::{autoscaler::Autoscaler, validation::FleetSpec};
+
+/// The times that a plan is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Moment of the decision.
+    pub at: Option<Timestamp>,
+    /// Beginning of a span.
+    pub from: Option<Timestamp>,
+    /// End of a span.
+    pub to: Option<Timestamp>,
+}
+
+/// The autoscaler to be planned.
+#[derive(Debug)]
+pub struct Subject {
+    /// The autoscaler as one workload; histories are read for its metrics.
+    pub chosen: AutoscalerWorkload,
+    fleet: Option<FleetPlan>,
+    assumptions: Vec<String>,
+}
+
+/// A subject with the histories up to a moment.
+#[derive(Debug)]
+pub struct Known {
+    subject: Subject,
+    histories: Vec<History>,
+    /// The moment up to which the histories are known.
+    pub at: Timestamp,
+}
+
+/// Inputs of a plan: the autoscaler, and the state at a moment.
+#[derive(Debug)]
+pub struct Situation {
+    /// The autoscaler.
+    pub autoscaler: Autoscaler,
+    /// The meaning of its spec.
+    pub workload: Workload,
+    fleet: Option<FleetPlan>,
+    /// Template of a pod.
+    pub template: WorkloadTemplate,
+    /// The moment up to which the histories are known.
+    pub at: Timestamp,
+    /// Past and forecast of each metric.
+    pub outlooks: Vec<Outlook>,
+    /// Assumed pods with their measurements.
+    observation: Observation,
+    /// Everything that is assumed, one sentence each.
+    pub assumptions: Vec<String>,
+}
+
+/// A decision and its inputs.
+#[derive(Debug)]
+pub struct PlanReport {
+    /// The autoscaler.
+    pub autoscaler: Autoscaler,
+    /// The meaning of its spec.
+    pub workload: Workload,
+    /// Moment of the decision.
+    pub at: Timestamp,
+    /// The decision.
+    pub decision: Decision,
+    /// Past and forecast of each metric.
+    pub outlooks: Vec<Outlook>,
+    /// Everything that is assumed, one sentence each.
+    pub assumptions: Vec<String>,
+    /// The division of a fleet.
+    pub division: Option<Assignment>,
+}
+
+/// Reason for which there is nothing to plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Clusters are given for an autoscaler of one cluster.
+    #[error("--clusters is for a FederatedHPA; this is an EffectiveHorizontalPodAutoscaler")]
+    ClustersOfOne,
+    /// Clusters are given for a fleet that is not divided.
+    #[error(
+        "--clusters is for policies that divide; under Duplicated each cluster decides from its own demand, so leave it out to \
+         plan one of them from its history, or see the bounds with `foretide assign`"
+    )]
+    ClustersOfDuplicated,
+    /// The clusters of a fleet are missing.
+    #[error(
+        "--clusters FILE is required: the clusters of the FederatedHPA, as in examples/clusters.yaml"
+    )]
+    NoClusters,
+    /// A time is before the first sample.
+    #[error("{option} {at} is before the history begins, at {first}")]
+    BeforeHistory {
+        /// Option that sets the time.
+        option: &'static str,
+        /// The time.
+        at: Timestamp,
+        /// Time of the first sample.
+        first: Timestamp,
+    },
+    /// A span that ends before it begins.
+    #[error("--to {to}: expected a time after {from}, where the span begins")]
+    EmptySpan {
+        /// Beginning of the span.
+        from: Timestamp,
+        /// End of the span.
+        to: Timestamp,
+    },
+    /// A span of too many days.
+    #[error("--to {to}: {days} days after {from}, expected at most {most}")]
+    LongSpan {
+        /// Beginning of the span.
+        from: Timestamp,
+        /// End of the span.
+        to: Timestamp,
+        /// Days of the span.
+        days: i64,
+        /// Most days of a span.
+        most: i64,
+    },
+    /// Nothing is known ahead.
+    #[error(
+        "--from and --to need spec.prediction or spec.crons: what metrics will ask for is not known ahead"
+    )]
+    NothingAhead,
+    /// A span beyond the forecast, without cron windows.
+    #[error(
+        "--to {to}: a forecast of {at} reaches to {reach}; choose an earlier time (only cron windows are known further ahead, \
+         and spec.crons has none)"
+    )]
+    BeyondForecast {
+        /// End of the span.
+        to: Timestamp,
+        /// Time of the forecast.
+        at: Timestamp,
+        /// End of the forecast.
+        reach: Timestamp,
+    },
+}
+
+// === impl Times ===
+
+impl Times {
+    /// The moment up to which the histories are known: that of the option, but not after the last sample if it begins a
+    /// span.
+    fn moment(self, histories: &[History], now: Timestamp) -> Result<Timestamp, PlanError> {
+        let first = histories.iter().filter_map(|it| it.recording.first()).min();
+        let last = histories.iter().filter_map(|it| it.recording.last()).max();
+        for (option, at) in [("--at", self.at), ("--from", self.from)] {
+            if let (Some(at), Some(first)) = (at, first)
+                && at < first
+            {
+                return Err(PlanError::BeforeHistory { option, at, first });
+            }
+        }
+        let known = self
+            .from
+            .map(|from| last.map_or(from, |last| from.min(last)));
+        Ok(self.at.or(known).or(last).unwrap_or(now))
+    }
+}
+
+// === impl Subject ===
+
+impl Subject {
+    /// An autoscaler, with the differences of its conversion; `clusters` are those of a fleet that
+    /// [needs them](needs_clusters).
+    #[must_use]
+    pub fn new(accepted: Accepted, clusters: Option<Clusters>, converted: Vec<String>) -> Self {
+        let is_converted = !converted.is_empty();
+        let mut assumptions = converted;
+        let (autoscaler, workload, fleet) = match (accepted, clusters) {
+            (Accepted::Ehpa(ehpa, workload), _) => {
+                (Autoscaler::Effective(Arc::new(*ehpa)), *workload, None)
+            }
+            (Accepted::Fdhpa(fdhpa, spec), None) => {
+                assumptions.extend(fleet::assumed_of_one(&spec));
+                let workload = workload_of_one(&spec);
+                (Autoscaler::Federated(Arc::new(*fdhpa)), workload, None)
+            }
+            (Accepted::Fdhpa(fdhpa, spec), Some(clusters)) => {
+                let (name, spec) = (fdhpa.metadata.name.clone(), *spec);
+                let workload = spec.workload.clone();
+                let name = name.unwrap_or_default();
+                let fleet = NamedFleet { name, spec };
+                let fleet = FleetPlan { fleet, clusters };
+                (
+                    Autoscaler::Federated(Arc::new(*fdhpa)),
+                    workload,
+                    Some(fleet),
+                )
+            }
+        };
+        let mut chosen = AutoscalerWorkload {
+            autoscaler,
+            workload,
+        };
+        if is_converted {
+            manifest::preview(&mut chosen.autoscaler);
+        }
+        Self {
+            chosen,
+            fleet,
+            assumptions,
+        }
+    }
+
+    /// The subject with its histories, up to the moment of `times`; `missing` says why metrics have none.
+    ///
+    /// # Errors
+    /// A time is before the histories.
+    pub fn known(
+        mut self,
+        histories: Vec<History>,
+        missing: Vec<String>,
+        times: Times,
+        now: Timestamp,
+    ) -> Result<Known, Error> {
+        let at = times.moment(&histories, now)?;
+        self.assumptions.extend(missing);
+        Ok(Known {
+            subject: self,
+            histories,
+            at,
+        })
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// The meaning of the autoscaler's spec, without metrics that have no history.
+    #[must_use]
+    pub fn workload(&self) -> &Workload {
+        &self.subject.chosen.workload
+    }
+
+    /// The state with these pods: `replicas` of them, or those of the clusters, or as many as the demand needs. The
+    /// forecasts reach to the end of `span`.
+    ///
+    /// # Errors
+    /// A metric has a utilization target, and the request of a pod is unknown.
+    pub fn situation(
+        self,
+        template: WorkloadTemplate,
+        replicas: Option<u32>,
+        span: Option<Span>,
+    ) -> Result<Situation, Error> {
+        let Self {
+            subject,
+            histories,
+            at,
+        } = self;
+        let AutoscalerWorkload {
+            autoscaler,
+            workload,
+        } = subject.chosen;
+        let length = span.map_or(outlook::AHEAD, |span| span.forecast_length(&workload, at));
+        let outlooks = outlook::outlooks(&autoscaler, &workload, histories, at, length);
+        let given = given_replicas(replicas, subject.fleet.as_ref());
+        let assumed = observed::assume(&template, &workload, &outlooks, given, at)?;
+        let mut assumptions = assumed.assumptions;
+        assumptions.extend(subject.assumptions);
+        if subject.fleet.is_some() {
+            let shared = "clusters as in the clusters file, demand divided evenly over their pods";
+            assumptions.push(shared.to_owned());
+        }
+        Ok(Situation {
+            autoscaler,
+            workload,
+            fleet: subject.fleet,
+            template,
+            at,
+            outlooks,
+            observation: assumed.observation,
+            assumptions,
+        })
+    }
+}
+
+// === impl PlanReport ===
+
+impl PlanReport {
+    /// The decision at the moment of the situation.
+    ///
+    /// # Errors
+    /// A cluster has a utilization, but no metric has a utilization target.
+    pub fn new(situation: Situation) -> Result<Self, Error> {
+        let Situation {
+            autoscaler,
+            workload,
+            outlooks,
+            at,
+            ..
+        } = situation;
+        let pods = &situation.observation.pods;
+        let forecasts = outlooks.iter().filter_map(|outlook| outlook.reading(pods));
+        let seen = autoscale::Inputs {
+            forecasts: forecasts.collect(),
+            observation: situation.observation,
+            child: None,
+            share: None,
+        };
+        let history = history::History::default();
+        let (decision, _) = decide(&workload, &seen, &history, &Settings::default(), at);
+        let demand = observed::demand(&situation.template, &outlooks, at);
+        let division = situation
+            .fleet
+            .map(|fleet| fleet.divided(&workload, &seen, &decision, demand));
+        Ok(Self {
+            autoscaler,
+            workload,
+            at,
+            decision,
+            outlooks,
+            assumptions: situation.assumptions,
+            division: division.transpose()?,
+        })
+    }
+}
+
+/// The replicas that run, where an option or the clusters file gives them.
+fn given_replicas(replicas: Option<u32>, fleet: Option<&FleetPlan>) -> Option<GivenReplicas> {
+    match (replicas, fleet) {
+        (Some(replicas), _) => Some(GivenReplicas {
+            replicas: Replicas::new(replicas),
+            origin: "from --replicas",
+        }),
+        (None, Some(fleet)) => Some(GivenReplicas {
+            replicas: fleet.replicas(),
+            origin: "from the clusters file",
+        }),
+        (None, None) => None,
+    }
+}
+
+/// One cluster of a fleet that is not divided, with the metrics that each cluster measures.
+fn workload_of_one(spec: &FleetSpec) -> Workload {
+    Workload {
+        metrics: spec.member_metrics().cloned().collect(),
+        ..spec.workload.clone()
+    }
+}
