@@ -4,14 +4,14 @@ use std::{fmt, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Fleets, left_out};
+use super::{fleets::Fleets, left_out};
 use foretide_api::ports::ServerHealth;
 use foretide_base::{
     clock::Contact, leadership::Leadership, machine::Machine, telemetry::Telemetry,
 };
 use foretide_kube::{
     cluster::{KubeCluster, WatchReport},
-    members::{MemberRegistry, MemberReport},
+    members::MemberReport,
 };
 use foretide_page::{Health, Host, MemberState, Page, api::SourceHealth};
 
@@ -73,9 +73,7 @@ impl Host for PageHost {
     }
 
     fn members(&self) -> Vec<MemberState> {
-        let registry = self.members.members.as_ref();
-        let reports = registry.map(MemberRegistry::reports);
-        reports.into_iter().flatten().map(member).collect()
+        self.members.reports().into_iter().map(member).collect()
     }
 }
 

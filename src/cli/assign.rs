@@ -15,7 +15,7 @@ mod view;
 use std::path::{Path, PathBuf};
 
 use foretide_backtest::{
-    assign::{Assignment, NamedFleet, Previous, clusters::Clusters, json},
+    assign::{Assignment, NamedFleet, Previous, clusters::Clusters},
     inputs::{self, AutoscalerKind},
     validate::Accepted,
 };
@@ -83,7 +83,7 @@ pub fn run(args: &AssignArgs, context: &CommandContext) -> Result<CommandOutput,
     let assignment = Assignment::new(fleet, &clusters, previous.as_ref(), args.at, context.now)?;
     Ok(match args.output {
         OutputFormat::Table => CommandOutput::text(view::text(&assignment, context.screen)),
-        OutputFormat::Json => CommandOutput::json("Assignment", json(&assignment)),
+        OutputFormat::Json => CommandOutput::json("Assignment", &assignment),
     })
 }
 

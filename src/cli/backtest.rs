@@ -151,7 +151,7 @@ pub fn run(
     };
     let output = match args.output {
         ReportFormat::Table => CommandOutput::text(view::text(&report, screen)),
-        ReportFormat::Json => CommandOutput::json("Backtest", view::json(&report)),
+        ReportFormat::Json => CommandOutput::json("Backtest", &report),
         ReportFormat::Csv => CommandOutput::text(view::csv(&report)),
         ReportFormat::Svg => CommandOutput::text(page::chart(&report).svg()),
         ReportFormat::Html => CommandOutput::text(page::html(&report)?),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     context::CommandContext,
-    output::{API_VERSION, CommandOutput, Failure, OutputFormat, Screen, Side},
+    output::{CommandOutput, Failure, OutputFormat, Screen},
 };
 use foretide_base::error::chain;
 
@@ -150,7 +150,8 @@ fn next_firings(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String,
         OutputFormat::Table => firings_table(&found, &expression, &zone),
         OutputFormat::Json => {
             let items = found.iter().map(|found| firing_item(found, &zone));
-            print_json("CronFirings", items.collect())
+            let items: Vec<_> = items.collect();
+            CommandOutput::json("CronFirings", json!({ "items": items })).text
         }
     })
 }
@@ -164,7 +165,11 @@ fn firings_table(found: &[Occurrence], expression: &Expression, zone: &Zone) -> 
             standing_remark(found).unwrap_or_default(),
         ]
     });
-    format!("{expression} in {}\n{}", zone.name(), table(header, rows))
+    format!(
+        "{expression} in {}\n{}",
+        zone.name(),
+        Screen::default().table(header, rows)
+    )
 }
 
 fn firing_item(found: &Occurrence, zone: &Zone) -> Value {
@@ -214,7 +219,8 @@ fn next_windows(
         OutputFormat::Table => windows_table(&found, &window),
         OutputFormat::Json => {
             let items = found.iter().map(|activity| window_item(*activity, &window));
-            print_json("CronWindows", items.collect())
+            let items: Vec<_> = items.collect();
+            CommandOutput::json("CronWindows", json!({ "items": items })).text
         }
     })
 }
@@ -235,7 +241,7 @@ fn windows_table(found: &[Activity], window: &Window) -> String {
         "{} to {} in {zone}\n{}",
         window.start(),
         window.end(),
-        table(header, rows)
+        Screen::default().table(header, rows)
     )
 }
 
@@ -301,20 +307,6 @@ fn shown(at: Timestamp, zone: &Zone) -> String {
     at.to_zoned(zone.rules().clone())
         .strftime("%a %Y-%m-%d %H:%M %:z")
         .to_string()
-}
-
-/// A table with left-aligned columns.
-fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let header = header.map(|name| (name, Side::Left));
-    Screen::default().table(header, &rows.collect::<Vec<_>>())
-}
-
-fn print_json(kind: &str, items: Vec<Value>) -> String {
-    let items = Value::Array(items);
-    format!(
-        "{:#}\n",
-        json!({ "apiVersion": API_VERSION, "kind": kind, "items": items })
-    )
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! The input is `status.decision`, so that a plan made offline and a decision of a running controller look the same.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
 use foretide_backtest::clock;
 use foretide_crds::{DecisionStatus, ProposalSource, ProposalStatus, WindowStatus};
@@ -13,7 +13,7 @@ use foretide_domain::{
 };
 use jiff::Timestamp;
 
-use super::output::{Paint, Screen, Side};
+use super::output::{Paint, Screen};
 
 /// The time zones of cron windows, by the names of the windows.
 pub type Zones = BTreeMap<String, Zone>;
@@ -47,23 +47,12 @@ impl<'a> Units<'a> {
 
 /// The proposals, the winner's row strong.
 pub fn proposals(decision: &DecisionStatus, units: Units<'_>, screen: Screen) -> String {
-    let header = [
-        ("SOURCE", Side::Left),
-        ("NAME", Side::Left),
-        ("REPLICAS", Side::Right),
-        ("VALUE", Side::Right),
-        ("TARGET", Side::Right),
-        ("REASON", Side::Left),
-    ];
+    let header = ["SOURCE", "NAME", ">REPLICAS", ">VALUE", ">TARGET", "REASON"];
     let proposals = decision.proposals.as_deref().unwrap_or_default();
     if proposals.is_empty() {
         return String::new();
     }
-    let rows: Vec<_> = proposals
-        .iter()
-        .map(|proposal| row(proposal, units))
-        .collect();
-    screen.table(header, &rows)
+    screen.table(header, proposals.iter().map(|it| row(it, units)))
 }
 
 fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
@@ -131,38 +120,26 @@ pub fn steps(decision: &DecisionStatus, screen: Screen) -> String {
         .map(|limit| format!("changed by {}", screen.paint(Paint::Warning, limit)));
     let rest: Vec<_> = [floor, limit].into_iter().flatten().collect();
     if !rest.is_empty() {
-        let _infallible = write!(lines, "\n{}", rest.join(", "));
+        lines += &format!("\n{}", rest.join(", "));
     }
     lines
 }
 
 /// The cron windows with their next changes, in the zone that `zones` has for the name; else in UTC.
 pub fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -> String {
-    let header = [
-        ("WINDOW", Side::Left),
-        ("STATE", Side::Left),
-        ("UNTIL", Side::Left),
-    ];
-    let rows: Vec<_> = windows
-        .iter()
-        .map(|window| {
-            let until = window.next_transition.as_ref();
-            let zone = zones.get(&window.name);
-            [
-                window.name.clone(),
-                if window.active { "open" } else { "closed" }.to_owned(),
-                until.map_or_else(
-                    || "further notice".to_owned(),
-                    |until| zone.map_or_else(|| clock(until.0), |zone| clock_in(zone, until.0)),
-                ),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
-        String::new()
-    } else {
-        screen.table(header, &rows)
+    if windows.is_empty() {
+        return String::new();
     }
+    let row = |window: &WindowStatus| {
+        let until = match (&window.next_transition, zones.get(&window.name)) {
+            (None, _) => "further notice".to_owned(),
+            (Some(until), Some(zone)) => clock_in(zone, until.0),
+            (Some(until), None) => clock(until.0),
+        };
+        let state = if window.active { "open" } else { "closed" };
+        [window.name.clone(), state.to_owned(), until]
+    };
+    screen.table(["WINDOW", "STATE", "UNTIL"], windows.iter().map(row))
 }
 
 /// An instant to the minute, as the clocks of a zone show it.

@@ -158,9 +158,11 @@ fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
         return Err(Failure::invalid(message));
     };
     let read = if is::<FederatedHPA>(document) {
-        serde_json::from_value(document.value()).map(|fdhpa| Autoscaler::Federated(Arc::new(fdhpa)))
+        serde_json::from_value(document.value().clone())
+            .map(|fdhpa| Autoscaler::Federated(Arc::new(fdhpa)))
     } else {
-        serde_json::from_value(document.value()).map(|ehpa| Autoscaler::Effective(Arc::new(ehpa)))
+        serde_json::from_value(document.value().clone())
+            .map(|ehpa| Autoscaler::Effective(Arc::new(ehpa)))
     };
     read.map_err(|error| Failure::invalid(format!("{}: cannot be read: {error}", document.place())))
 }

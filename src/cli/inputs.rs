@@ -102,7 +102,7 @@ impl Inputs {
         let documents = documents(&self.files)?;
         let all = documents.iter();
         let ours = all.filter(|document| AutoscalerKind::Ehpa.matches(document));
-        let names: Vec<String> = ours.map(Document::name).collect();
+        let names: Vec<String> = ours.map(|it| it.name().to_owned()).collect();
         if names.is_empty() {
             return Ok(vec![self.clone()]);
         }

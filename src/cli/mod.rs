@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use self::context::Progress;
 pub use self::{
     context::CommandContext,
-    output::{API_VERSION, CommandOutput, Failure, Paint, Screen, Side, Size},
+    output::{API_VERSION, CommandOutput, Failure, Paint, Screen, Size},
 };
 use crate::config;
 pub use foretide_base::exit::Exit;

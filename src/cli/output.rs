@@ -3,12 +3,12 @@
 //! Commands are functions that return a [`CommandOutput`]; nothing else in the program prints.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 pub use foretide_backtest::API_VERSION;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use foretide_base::{
     error::chain,
@@ -83,6 +83,16 @@ pub enum TextFormat {
     Json,
 }
 
+/// A report with its version and kind.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a, T> {
+    api_version: &'a str,
+    kind: &'a str,
+    #[serde(flatten)]
+    body: T,
+}
+
 /// Capabilities of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
@@ -120,15 +130,6 @@ pub enum Paint {
     Error,
 }
 
-/// Alignment of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Words.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 // === impl CommandOutput ===
 
 impl CommandOutput {
@@ -143,12 +144,14 @@ impl CommandOutput {
 
     /// One JSON document of one of Foretide's own kinds; `body` must be an object.
     #[must_use]
-    pub fn json(kind: &str, body: Value) -> Self {
-        let mut document = json!({ "apiVersion": API_VERSION, "kind": kind });
-        if let (Value::Object(into), Value::Object(members)) = (&mut document, body) {
-            into.extend(members);
-        }
-        Self::text(format!("{document:#}\n"))
+    pub fn json(kind: &str, body: impl Serialize) -> Self {
+        let document = serde_json::to_value(Document {
+            api_version: API_VERSION,
+            kind,
+            body,
+        });
+        // A report has no maps whose keys are no text, so it can be written.
+        Self::text(format!("{:#}\n", document.unwrap_or_default()))
     }
 }
 
@@ -254,47 +257,47 @@ impl Screen {
         printable::lines(text, if self.color { &colors } else { &[] })
     }
 
-    /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends. On a terminal
-    /// that is narrower, each row is a block of lines.
+    /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends. A name after `>`
+    /// is that of a column of numbers, aligned right. On a terminal that is narrower, each row is a block of lines.
     #[must_use]
-    pub fn table<const N: usize>(self, header: [(&str, Side); N], rows: &[[String; N]]) -> String {
-        let rows = rows
-            .iter()
-            .map(|row| row.each_ref().map(|cell| printable::line(cell)));
-        let rows: Vec<_> = rows.collect();
-        let mut widths = header.map(|(name, _)| name.chars().count());
-        for row in &rows {
+    pub fn table<const N: usize>(
+        self,
+        header: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> String {
+        let sides = header.map(|name| name.starts_with('>'));
+        let header = header.map(|name| name.trim_start_matches('>').to_owned());
+        let rows: Vec<_> = rows
+            .into_iter()
+            .map(|row| row.map(|cell| printable::line(&cell).into_owned()))
+            .collect();
+        let mut widths = [0; N];
+        for row in rows.iter().chain([&header]) {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = cell.chars().count().max(*width);
             }
         }
         let all = widths.iter().sum::<usize>() + 2 * N.saturating_sub(1);
         if self.size.is_some_and(|size| size.columns < all) {
-            return self.blocks(header.map(|(name, _)| name), &rows);
+            return self.blocks(&header, &rows);
         }
-        let line = |cells: [&str; N]| {
-            let mut text = String::new();
-            for ((cell, width), (_, side)) in cells.iter().zip(widths).zip(header) {
-                let padded = match side {
-                    Side::Left => format!("{cell:<width$}  "),
-                    Side::Right => format!("{cell:>width$}  "),
-                };
-                text.push_str(&padded);
-            }
-            text.trim_end().to_owned()
+        let line = |cells: &[String; N]| {
+            let columns = cells.iter().zip(widths).zip(sides);
+            let padded = columns.map(|((cell, width), right)| match right {
+                true => format!("{cell:>width$}  "),
+                false => format!("{cell:<width$}  "),
+            });
+            padded.collect::<String>().trim_end().to_owned()
         };
-        let mut text = self.paint(Paint::Dim, &line(header.map(|(name, _)| name)));
-        text.push('\n');
-        for row in &rows {
-            let _infallible = writeln!(text, "{}", line(row.each_ref().map(|cell| &**cell)));
-        }
+        let mut text = self.paint(Paint::Dim, &line(&header)) + "\n";
+        text.extend(rows.iter().map(|row| line(row) + "\n"));
         text
     }
 
     /// One line per nonempty cell, with the name of its column, and a blank line between rows.
-    fn blocks<const N: usize>(self, names: [&str; N], rows: &[[Cow<'_, str>; N]]) -> String {
-        let width = names.map(str::len).into_iter().max().unwrap_or_default();
-        let block = |row: &[Cow<'_, str>; N]| {
+    fn blocks<const N: usize>(self, names: &[String; N], rows: &[[String; N]]) -> String {
+        let width = names.iter().map(String::len).max().unwrap_or_default();
+        let block = |row: &[String; N]| {
             let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
             let lines = cells.map(|(name, cell)| {
                 let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
@@ -303,6 +306,22 @@ impl Screen {
             lines.collect::<String>()
         };
         rows.iter().map(block).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The text in a color, wrapped to lines of the screen, those after the first indented, with a line break.
+    #[must_use]
+    pub fn line(self, paint: Option<Paint>, text: impl AsRef<str>) -> String {
+        let line = wrapped(text.as_ref(), self.width(), "  ");
+        paint.map_or_else(|| line.clone(), |paint| self.paint(paint, &line)) + "\n"
+    }
+
+    /// Dim lines about assumptions.
+    #[must_use]
+    pub fn assumed(self, assumptions: &[String]) -> String {
+        let lines = assumptions.iter().map(|it| format!("assumed: {it}"));
+        lines
+            .map(|line| self.line(Some(Paint::Dim), line))
+            .collect()
     }
 }
 
@@ -399,19 +418,17 @@ pub fn decimal(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
     fn a_table_aligns_words_left_and_numbers_right_and_ends_lines_without_blanks() {
-        let header = [
-            ("NAME", Side::Left),
-            ("N", Side::Right),
-            ("NOTE", Side::Left),
-        ];
+        let header = ["NAME", ">N", "NOTE"];
         let row = |cells: [&str; 3]| cells.map(str::to_owned);
         let rows = [row(["a", "10", ""]), row(["longer", "5", "x"])];
         assert_eq!(
-            Screen::default().table(header, &rows),
+            Screen::default().table(header, rows),
             "NAME     N  NOTE\na       10\nlonger   5  x\n"
         );
     }
@@ -446,15 +463,12 @@ mod tests {
             format!("\\u001b[33m{shown}\\u001b[0m\n")
         );
         let rows = [["a\nb".to_owned()]];
-        assert_eq!(
-            plain.table([("NAME", Side::Left)], &rows),
-            "NAME\na\\u000ab\n"
-        );
+        assert_eq!(plain.table(["NAME"], rows), "NAME\na\\u000ab\n");
     }
 
     #[test]
     fn a_table_that_is_wider_than_the_terminal_becomes_blocks() {
-        let header = [("NAME", Side::Left), ("N", Side::Right)];
+        let header = ["NAME", ">N"];
         let rows = [["a", "10"], ["longer", ""]].map(|row| row.map(str::to_owned));
         let on = |columns| {
             let size = Some(Size { columns, rows: 24 });
@@ -462,7 +476,7 @@ mod tests {
                 size,
                 ..Screen::default()
             };
-            screen.table(header, &rows)
+            screen.table(header, rows.clone())
         };
         assert_eq!(on(10), "NAME     N\na       10\nlonger\n");
         assert_eq!(on(9), "NAME  a\nN     10\n\nNAME  longer\n");

@@ -89,7 +89,7 @@ pub fn run(
 
 fn decision(plan: &PlanReport, format: ReportFormat, screen: Screen) -> CommandOutput {
     match format {
-        ReportFormat::Json => CommandOutput::json("Plan", view::json(plan)),
+        ReportFormat::Json => CommandOutput::json("Plan", plan),
         _ => CommandOutput::text(view::text(plan, screen)),
     }
 }
@@ -101,7 +101,7 @@ fn ahead(
 ) -> Result<CommandOutput, Failure> {
     Ok(match format {
         ReportFormat::Table => CommandOutput::text(expected::view::text(report, screen)),
-        ReportFormat::Json => CommandOutput::json("ExpectedReplicas", expected::view::json(report)),
+        ReportFormat::Json => CommandOutput::json("ExpectedReplicas", report),
         ReportFormat::Csv => CommandOutput::text(expected::view::csv(report)),
         ReportFormat::Svg => CommandOutput::text(page::chart(report).svg()),
         ReportFormat::Html => CommandOutput::text(page::html(report)?),

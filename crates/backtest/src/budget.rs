@@ -3,13 +3,15 @@
 //! The runs that share it advance together, minute by minute, and every five minutes the price is computed from what
 //! their forecasters measured up to then: by the rule of the controller.
 
-use std::{iter::Sum, ops::ControlFlow};
+use std::ops::ControlFlow;
 
-use foretide_domain::sim::Run;
+use foretide_domain::sim::{Run, Score};
 use foretide_models::{SharedPrice, TradeOffs};
+use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::{
-    Error,
+    Error, Metadata, data,
     runs::{RunResult, Runs, real},
     setup::Setup,
 };
@@ -20,27 +22,64 @@ const PRICE_MINUTES: u32 = 5;
 pub const RUNS: [&str; 3] = ["plain HPA", "as written", "in the budget"];
 
 /// The results of a back-test with a budget.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BudgetReport {
     /// Replica-hours more than those of plain HPAs, in percent, that are allowed.
-    pub percent: f64,
-    /// The autoscalers.
-    pub setups: Vec<Setup>,
-    /// Results of each autoscaler, in the order of [`RUNS`].
-    pub results: Vec<[RunResult; 3]>,
+    pub max_cost_percent: f64,
+    /// The first evaluated minute.
+    pub from: Timestamp,
+    /// The end of the last evaluated minute.
+    pub until: Timestamp,
     /// The price at the end.
-    pub price: Option<SharedPrice>,
+    pub price: Option<f64>,
+    /// Results of each autoscaler.
+    pub autoscalers: Vec<BudgetedAutoscaler>,
+    /// Results of all, in the order of [`RUNS`].
+    pub sum: [Totals; 3],
+    /// Autoscalers without a part in the budget, and the assumptions, each sentence once.
+    pub remarks: Vec<String>,
 }
 
-/// The totals of a run, of one autoscaler or of all.
-#[derive(Clone, Copy, Debug, Default)]
+/// The results of one autoscaler.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetedAutoscaler {
+    /// Name of the autoscaler.
+    pub metadata: Metadata,
+    /// Set if the budget chooses its quantile.
+    pub shares_budget: bool,
+    /// Runs in the order of [`RUNS`].
+    pub candidates: [BudgetRun; 3],
+}
+
+/// One run of an autoscaler.
+#[derive(Debug, Serialize)]
+pub struct BudgetRun {
+    /// Name of the run.
+    pub name: &'static str,
+    /// The last quantile of the forecast, if it has one.
+    pub quantile: Option<f64>,
+    /// Totals over the evaluated minutes.
+    #[serde(serialize_with = "data::score")]
+    pub score: Score,
+}
+
+/// The totals of a run over all autoscalers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Totals {
+    /// Name of the run.
+    pub name: &'static str,
     /// Evaluated minutes.
+    #[serde(skip)]
     pub minutes: u32,
     /// Minutes short of replicas.
-    pub short: u32,
+    pub under_provisioned_minutes: u32,
     /// Requested replicas.
     pub replica_hours: f64,
+    /// Replica-hours more than those of the plain HPAs, in percent.
+    pub replica_hours_percent: f64,
 }
 
 /// No autoscaler leaves its quantile to the budget.
@@ -95,14 +134,14 @@ impl BudgetReport {
     /// # Errors
     /// No autoscaler leaves its quantile to the budget, or the histories share no span.
     pub fn new(
-        percent: f64,
+        max_cost_percent: f64,
         mut setups: Vec<Setup>,
         watch: &mut dyn FnMut(f64),
     ) -> Result<Self, Error> {
         if !setups.iter().any(|setup| Runs::of(setup).shares_budget()) {
             return Err(BudgetError.into());
         }
-        Setup::align(&mut setups)?;
+        let (from, until) = Setup::align(&mut setups)?;
         let runs: Vec<_> = setups.iter().map(Runs::of).collect();
         // The runs as plain HPAs take next to no time.
         let one = 0.5 / real(runs.len());
@@ -115,85 +154,83 @@ impl BudgetReport {
             })?;
             alone.push((plain, written));
         }
-        let (sharing, price) = together(&runs, percent, &mut |done| watch(0.5 + 0.5 * done));
-        let all = alone.into_iter().zip(sharing);
-        let results = all.map(|((plain, written), sharing)| [plain, written, sharing]);
+        let (sharing, price) =
+            together(&runs, max_cost_percent, &mut |done| watch(0.5 + 0.5 * done));
+        let all = setups.iter().zip(alone).zip(sharing);
+        let autoscalers: Vec<_> = all
+            .map(|((setup, (plain, written)), sharing)| BudgetedAutoscaler {
+                metadata: Metadata::from(&setup.autoscaler),
+                shares_budget: Runs::of(setup).shares_budget(),
+                candidates: [plain, written, sharing].map(BudgetRun::from),
+            })
+            .collect();
         Ok(Self {
-            percent,
-            results: results.collect(),
-            price,
-            setups,
+            max_cost_percent,
+            from,
+            until,
+            price: price.map(|shared| shared.price),
+            sum: Totals::of_all(&autoscalers),
+            remarks: remarks(&setups, &autoscalers),
+            autoscalers,
         })
     }
+}
 
-    /// The totals over all autoscalers, in the order of [`RUNS`].
-    #[must_use]
-    pub fn sums(&self) -> [Totals; 3] {
-        [0, 1, 2].map(|run| {
-            let each = self.results.iter().filter_map(|results| results.get(run));
-            each.map(Totals::of).sum()
-        })
-    }
-
-    /// Autoscalers without a part in the budget, and the assumptions, each sentence once.
-    #[must_use]
-    pub fn remarks(&self) -> Vec<String> {
-        let without_share = self
-            .setups
-            .iter()
-            .filter(|setup| !Runs::of(setup).shares_budget());
-        let left = without_share.map(|setup| {
-            let name = setup.autoscaler.name();
-            format!("{name} takes no part in the budget: its spec chooses its quantile, or its algorithm has none")
-        });
-        let assumptions = self.setups.iter().flat_map(|setup| &setup.assumptions);
-        let assumed = assumptions.map(|assumption| format!("assumed: {assumption}"));
-        let mut remarks = Vec::new();
-        for remark in left.chain(assumed) {
-            if !remarks.contains(&remark) {
-                remarks.push(remark);
-            }
+/// Autoscalers without a part in the budget, and the assumptions, each sentence once.
+fn remarks(setups: &[Setup], autoscalers: &[BudgetedAutoscaler]) -> Vec<String> {
+    let without_share = autoscalers.iter().filter(|it| !it.shares_budget);
+    let left = without_share.map(|it| {
+        let name = &it.metadata.name;
+        format!("{name} takes no part in the budget: its spec chooses its quantile, or its algorithm has none")
+    });
+    let assumptions = setups.iter().flat_map(|setup| &setup.assumptions);
+    let assumed = assumptions.map(|assumption| format!("assumed: {assumption}"));
+    let mut remarks = Vec::new();
+    for remark in left.chain(assumed) {
+        if !remarks.contains(&remark) {
+            remarks.push(remark);
         }
-        remarks
+    }
+    remarks
+}
+
+// === impl BudgetRun ===
+
+impl From<RunResult> for BudgetRun {
+    fn from(result: RunResult) -> Self {
+        Self {
+            name: result.name,
+            quantile: result.quantile,
+            score: result.score,
+        }
     }
 }
 
 // === impl Totals ===
 
 impl Totals {
-    /// The totals of one run.
-    #[must_use]
-    pub fn of(result: &RunResult) -> Self {
-        Self {
-            minutes: result.score.minutes,
-            short: result.score.under,
-            replica_hours: result.score.replica_hours(),
+    /// The totals of each run, in the order of [`RUNS`].
+    fn of_all(autoscalers: &[BudgetedAutoscaler]) -> [Self; 3] {
+        let mut sums = RUNS.map(|name| Self {
+            name,
+            minutes: 0,
+            under_provisioned_minutes: 0,
+            replica_hours: 0.0,
+            replica_hours_percent: 0.0,
+        });
+        for autoscaler in autoscalers {
+            for (sum, BudgetRun { score, .. }) in sums.iter_mut().zip(&autoscaler.candidates) {
+                sum.minutes += score.minutes;
+                sum.under_provisioned_minutes += score.under;
+                sum.replica_hours += score.replica_hours();
+            }
         }
-    }
-
-    /// Returns the part of the minutes short of replicas, in percent.
-    #[must_use]
-    pub fn short_percent(self) -> f64 {
-        100.0 * f64::from(self.short) / f64::from(self.minutes.max(1))
-    }
-
-    /// Returns how many percent more replica-hours this run has than another.
-    #[must_use]
-    pub fn more_percent(self, other: Self) -> f64 {
-        if other.replica_hours > 0.0 {
-            100.0 * (self.replica_hours / other.replica_hours - 1.0)
-        } else {
-            0.0
+        let plain = sums[0].replica_hours;
+        if plain > 0.0 {
+            for sum in &mut sums {
+                sum.replica_hours_percent = 100.0 * (sum.replica_hours / plain - 1.0);
+            }
         }
-    }
-}
-
-impl Sum for Totals {
-    fn sum<I: Iterator<Item = Self>>(each: I) -> Self {
-        each.fold(Self::default(), |sum, one| Self {
-            minutes: sum.minutes + one.minutes,
-            short: sum.short + one.short,
-            replica_hours: sum.replica_hours + one.replica_hours,
-        })
+        sums
     }
 }

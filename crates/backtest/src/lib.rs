@@ -47,15 +47,16 @@
 //! let setup = Setup::of(chosen, &[history], template, EvaluationOptions::default())?;
 //! let comparison = Comparison { with_plain: true, ..Comparison::default() };
 //! let report = BacktestReport::new(setup, &comparison, &mut |_| ControlFlow::Continue(()))?;
-//! assert_eq!(report.ours.score.minutes, 180);
-//! assert!(report.plain.is_some_and(|plain| plain.score.replica_hours() < report.ours.score.replica_hours()));
+//! assert_eq!(report.candidates.ours.score.minutes, 180);
+//! assert!(report.difference.is_some_and(|difference| difference.replica_hours_percent > 0.0));
 //! # Ok::<(), foretide_backtest::Error>(())
 //! ```
 
 pub mod assign;
 pub mod budget;
 pub mod conversion;
-mod error;
+mod data;
+pub mod forecast;
 pub mod inputs;
 pub mod manifest;
 pub mod plan;
@@ -71,12 +72,84 @@ pub mod worst;
 
 use jiff::Timestamp;
 
-pub use self::error::Error;
+pub use self::data::Metadata;
+use self::{
+    assign::{AssignError, ClustersError, PreviousError},
+    budget::BudgetError,
+    conversion::ConversionError,
+    inputs::{HistoriesError, SelectError},
+    manifest::YamlError,
+    plan::PlanError,
+    recording::RecordingError,
+    runs::{Stopped, SweepError},
+    setup::SetupError,
+    template::TemplateError,
+    threshold::BoundError,
+};
 
 /// Version of Foretide's own kinds of files.
 pub const API_VERSION: &str = "foretide.io/v1alpha1";
 /// Kind of the configuration file of the controller.
 pub const CONFIG_KIND: &str = "ControllerConfig";
+
+/// Reason for which a question has no answer: what was found where, what is expected, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum Error {
+    /// A text is not YAML.
+    Yaml(#[from] YamlError),
+    /// An object cannot be written as YAML.
+    Written(#[from] serde_saphyr::ser::Error),
+    /// The documents do not give one autoscaler.
+    Select(#[from] SelectError),
+    /// An autoscaler cannot be converted.
+    Conversion(#[from] ConversionError),
+    /// A history cannot be read.
+    Recording(#[from] RecordingError),
+    /// The histories do not belong to the metrics.
+    Histories(#[from] HistoriesError),
+    /// The pods of the workload are unknown.
+    Template(#[from] TemplateError),
+    /// The clusters of a fleet cannot be read.
+    Clusters(#[from] ClustersError),
+    /// A previous division cannot be read.
+    Previous(#[from] PreviousError),
+    /// A fleet cannot be divided at this time.
+    Assign(#[from] AssignError),
+    /// There is nothing to plan.
+    Plan(#[from] PlanError),
+    /// There is nothing to back-test.
+    Setup(#[from] SetupError),
+    /// The forecast has no quantile to vary.
+    Sweep(#[from] SweepError),
+    /// No autoscaler takes part in a budget.
+    Budget(#[from] BudgetError),
+    /// A bound cannot be checked.
+    Bound(#[from] BoundError),
+    /// The runs were stopped.
+    Stopped(#[from] Stopped),
+}
+
+// === impl Error ===
+
+impl Error {
+    /// Returns whether other options give an answer, and not other files.
+    #[must_use]
+    pub const fn is_about_options(&self) -> bool {
+        match self {
+            Self::Histories(_)
+            | Self::Assign(_)
+            | Self::Plan(_)
+            | Self::Sweep(_)
+            | Self::Budget(_)
+            | Self::Bound(_) => true,
+            Self::Select(error) => matches!(error, SelectError::Several(_)),
+            Self::Template(error) => matches!(error, TemplateError::UnknownRequest(_)),
+            Self::Setup(error) => !matches!(error, SetupError::NoMetrics | SetupError::TooShort(_)),
+            _ => false,
+        }
+    }
+}
 
 /// An instant to the minute, in UTC.
 #[must_use]

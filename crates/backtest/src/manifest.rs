@@ -2,13 +2,16 @@
 //!
 //! A [`Document`] gives plain JSON for validation, and the line of a field path for messages.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, ScaleStrategy};
 use foretide_domain::api_group;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde::{
+    Serialize,
+    de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use crate::Error;
@@ -22,11 +25,13 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 #[derive(Clone, Debug)]
 pub struct Document {
     file: String,
-    root: Node,
+    value: Value,
+    /// Line of each field, from 1, by its steps from the root; none of an object that was not read from text.
+    lines: BTreeMap<Vec<String>, u64>,
 }
 
 /// A place in a file, as editors and terminals link it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Location {
     /// Name of the file.
     pub file: String,
@@ -70,20 +75,19 @@ struct Key {
 
 impl Document {
     /// An object that was not read from text, so its fields have no lines; `origin` stands for the file.
+    #[must_use]
     pub fn of(origin: String, value: &Value) -> Self {
         Self {
             file: origin,
-            root: Node::of(value),
+            value: value.clone(),
+            lines: BTreeMap::new(),
         }
     }
 
     /// The text of a member at the top, such as `kind`; empty if there is none.
     #[must_use]
     pub fn text(&self, member: &str) -> &str {
-        match self.root.member(member).map(|(_, node)| &node.value) {
-            Some(Tree::Scalar(Value::String(text))) => text,
-            _ => "",
-        }
+        self.value[member].as_str().unwrap_or_default()
     }
 
     /// Group and version before the slash, such as `apps`; empty for the core group.
@@ -94,86 +98,67 @@ impl Document {
 
     /// `metadata.name`; empty if there is none.
     #[must_use]
-    pub fn name(&self) -> String {
-        self.metadata("name")
+    pub fn name(&self) -> &str {
+        self.value["metadata"]["name"].as_str().unwrap_or_default()
     }
 
     /// `metadata.namespace`; empty if there is none.
     #[must_use]
-    pub fn namespace(&self) -> String {
-        self.metadata("namespace")
+    pub fn namespace(&self) -> &str {
+        let namespace = &self.value["metadata"]["namespace"];
+        namespace.as_str().unwrap_or_default()
     }
 
     /// The names of the members at the top; none if the document is no object.
     pub fn members(&self) -> impl Iterator<Item = &str> {
-        let members = match &self.root.value {
-            Tree::Object(members) => members.as_slice(),
-            Tree::Scalar(_) | Tree::List(_) => &[],
-        };
-        members.iter().map(|(key, _)| key.name.as_str())
+        let members = self.value.as_object().into_iter().flatten();
+        members.map(|(name, _)| name.as_str())
     }
 
     /// Name of the document's shape, such as `a list`, if it is no object.
-    pub fn other_shape(&self) -> Option<&'static str> {
-        match &self.root.value {
-            Tree::Object(_) => None,
-            Tree::List(_) => Some("a list"),
-            Tree::Scalar(Value::String(_)) => Some("a text"),
-            Tree::Scalar(Value::Number(_)) => Some("a number"),
-            Tree::Scalar(_) => Some("a value"),
+    pub(crate) fn other_shape(&self) -> Option<&'static str> {
+        match &self.value {
+            Value::Object(_) => None,
+            Value::Array(_) => Some("a list"),
+            Value::String(_) => Some("a text"),
+            Value::Number(_) => Some("a number"),
+            _ => Some("a value"),
         }
     }
 
     /// The object as plain JSON.
     #[must_use]
-    pub fn value(&self) -> Value {
-        self.root.plain()
+    pub fn value(&self) -> &Value {
+        &self.value
     }
 
     /// Place of the beginning of the object.
     #[must_use]
     pub fn place(&self) -> Location {
-        Location {
-            file: self.file.clone(),
-            line: known(self.root.line),
-        }
+        self.locate([])
     }
 
     /// The location of a field such as `spec.crons[0].start`, or of its nearest parent if the field does not exist.
     #[must_use]
     pub fn find(&self, path: &str) -> Location {
-        self.locate(steps(path))
+        let steps = path.split(['.', '[', ']']);
+        self.locate(steps.filter(|step| !step.is_empty()))
     }
 
     /// The location of an annotation, as [`Self::find`].
+    #[must_use]
     pub fn find_annotation(&self, name: &str) -> Location {
-        self.locate(["metadata", "annotations", name].into_iter())
+        self.locate(["metadata", "annotations", name])
     }
 
-    fn locate<'a>(&self, steps: impl Iterator<Item = &'a str>) -> Location {
-        let mut node = &self.root;
-        let mut line = node.line;
-        for step in steps {
-            let Some((at, below)) = node.step(step) else {
-                break;
-            };
-            line = at;
-            node = below;
+    fn locate<'a>(&self, steps: impl IntoIterator<Item = &'a str>) -> Location {
+        let mut steps: Vec<_> = steps.into_iter().map(str::to_owned).collect();
+        while !steps.is_empty() && !self.lines.contains_key(&steps) {
+            steps.pop();
         }
         Location {
             file: self.file.clone(),
-            line: known(line),
-        }
-    }
-
-    fn metadata(&self, member: &str) -> String {
-        let text = self
-            .root
-            .member("metadata")
-            .and_then(|(_, metadata)| metadata.member(member));
-        match text.map(|(_, node)| &node.value) {
-            Some(Tree::Scalar(Value::String(text))) => text.clone(),
-            _ => String::new(),
+            line: self.lines.get(&steps).copied(),
         }
     }
 }
@@ -202,25 +187,31 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, YamlError> {
             message,
         }
     })?;
-    let documents = roots.into_iter().map(|root| Document {
-        file: file.to_owned(),
-        root,
+    let objects = roots.into_iter().flat_map(expanded);
+    let documents = objects.map(|root| {
+        let (line, mut lines) = (root.line, BTreeMap::new());
+        Document {
+            file: file.to_owned(),
+            value: root.plain(line, &mut Vec::new(), &mut lines),
+            lines,
+        }
     });
-    Ok(documents.flat_map(expanded).collect())
+    Ok(documents.collect())
 }
 
 /// The items of a `List`, or the object itself.
-fn expanded(document: Document) -> Vec<Document> {
-    let is_list = document.text("kind") == "List" && document.text("apiVersion") == "v1";
-    match document.root.member("items").map(|(_, items)| &items.value) {
-        Some(Tree::List(items)) if is_list => {
-            let item = |root: &Node| Document {
-                file: document.file.clone(),
-                root: root.clone(),
-            };
-            items.iter().map(item).collect()
-        }
-        _ => vec![document],
+fn expanded(root: Node) -> Vec<Node> {
+    let Tree::Object(members) = &root.value else {
+        return vec![root];
+    };
+    let member = |name| {
+        let member = members.iter().find(|(key, _)| key.name == name);
+        member.map(|(_, node)| &node.value)
+    };
+    let is = |name, text: &str| matches!(member(name), Some(Tree::Scalar(it)) if it == text);
+    match member("items") {
+        Some(Tree::List(items)) if is("kind", "List") && is("apiVersion", "v1") => items.clone(),
+        _ => vec![root],
     }
 }
 
@@ -262,64 +253,39 @@ pub fn preview(autoscaler: &mut Autoscaler) {
     }
 }
 
-fn known(line: u64) -> Option<u64> {
-    (line > 0).then_some(line)
-}
-
-/// The steps of a path: `spec.crons[0].start` as `spec`, `crons`, `0`, `start`.
-fn steps(path: &str) -> impl Iterator<Item = &str> {
-    path.split(['.', '[', ']']).filter(|step| !step.is_empty())
-}
-
 // === impl Node ===
 
 impl Node {
-    fn of(value: &Value) -> Self {
-        let value = match value {
-            Value::Array(items) => Tree::List(items.iter().map(Self::of).collect()),
-            Value::Object(members) => {
-                let members = members.iter().map(|(name, member)| {
-                    let name = name.clone();
-                    (Key { line: 0, name }, Self::of(member))
-                });
-                Tree::Object(members.collect())
-            }
-            scalar => Tree::Scalar(scalar.clone()),
+    /// The plain value; notes the lines of its fields, whose steps begin with `path`.
+    fn plain(
+        self,
+        line: u64,
+        path: &mut Vec<String>,
+        lines: &mut BTreeMap<Vec<String>, u64>,
+    ) -> Value {
+        // The line of an unknown place is 0.
+        if line > 0 {
+            lines.insert(path.clone(), line);
+        }
+        let mut below = |step: String, line, node: Self| {
+            path.push(step);
+            let value = node.plain(line, path, lines);
+            path.pop();
+            value
         };
-        Self { line: 0, value }
-    }
-
-    fn member(&self, name: &str) -> Option<(u64, &Self)> {
-        match &self.value {
-            Tree::Object(members) => {
-                let (key, node) = members.iter().find(|(key, _)| key.name == name)?;
-                Some((if key.line > 0 { key.line } else { node.line }, node))
-            }
-            Tree::Scalar(_) | Tree::List(_) => None,
-        }
-    }
-
-    fn step(&self, step: &str) -> Option<(u64, &Self)> {
-        match &self.value {
-            Tree::List(items) => {
-                let node = items.get(step.parse::<usize>().ok()?)?;
-                Some((node.line, node))
-            }
-            Tree::Object(_) => self.member(step),
-            Tree::Scalar(_) => None,
-        }
-    }
-
-    fn plain(&self) -> Value {
-        match &self.value {
-            Tree::Scalar(value) => value.clone(),
-            Tree::List(items) => items.iter().map(Self::plain).collect(),
-            Tree::Object(members) => {
-                let members = members
-                    .iter()
-                    .map(|(key, node)| (key.name.clone(), node.plain()));
-                Value::Object(members.collect::<Map<_, _>>())
-            }
+        match self.value {
+            Tree::Scalar(value) => value,
+            Tree::List(items) => (0..)
+                .zip(items)
+                .map(|(index, item): (usize, Self)| below(index.to_string(), item.line, item))
+                .collect(),
+            Tree::Object(members) => members
+                .into_iter()
+                .map(|(Key { name, line }, node)| {
+                    let line = if line > 0 { line } else { node.line };
+                    (name.clone(), below(name, line, node))
+                })
+                .collect(),
         }
     }
 }
@@ -444,17 +410,13 @@ spec:
                 .map(|d| (d.text("kind"), d.name(), d.namespace()))
                 .collect::<Vec<_>>(),
             [
-                ("Deployment", "web".to_owned(), "shop".to_owned()),
-                (
-                    "EffectiveHorizontalPodAutoscaler",
-                    String::new(),
-                    String::new()
-                ),
+                ("Deployment", "web", "shop"),
+                ("EffectiveHorizontalPodAutoscaler", "", ""),
             ]
         );
         assert_eq!(documents[0].group(), "apps");
         assert_eq!(
-            documents[1].value(),
+            *documents[1].value(),
             json!({
                 "apiVersion": "autoscaling.crane.io/v1alpha1",
                 "kind": "EffectiveHorizontalPodAutoscaler",

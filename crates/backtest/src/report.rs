@@ -1,5 +1,8 @@
 //! The report of a back-test: the runs beside each other, and the bounds that they keep.
 
+use foretide_domain::sim::Score;
+use serde::{Serialize, Serializer};
+
 use crate::{
     Error,
     runs::{RunResult, Runs, Watch, real},
@@ -9,18 +12,41 @@ use crate::{
 };
 
 /// The results of a back-test.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct BacktestReport {
     /// The input of the runs.
+    #[serde(flatten)]
     pub setup: Setup,
+    /// The runs of Foretide and of the plain HPA.
+    pub candidates: Candidates,
+    /// The difference between the two.
+    pub difference: Option<Difference>,
+    /// One per quantile of a sweep.
+    pub sweep: Vec<SweepRun>,
+    /// One per bound.
+    #[serde(rename = "failIf")]
+    pub outcomes: Vec<Outcome>,
+}
+
+/// The runs that are compared.
+#[derive(Debug)]
+pub struct Candidates {
     /// The run of the autoscaler as written.
     pub ours: RunResult,
     /// The run of the plain HPA.
     pub plain: Option<RunResult>,
-    /// One per quantile of a sweep.
-    pub sweep: Vec<SweepRun>,
-    /// One per bound.
-    pub outcomes: Vec<Outcome>,
+}
+
+/// Figures of Foretide beside those of the plain HPA.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    /// Minutes short of replicas more than those of the plain HPA.
+    pub under_provisioned_minutes: i64,
+    /// Replica-hours more than those of the plain HPA, in percent.
+    pub replica_hours_percent: f64,
+    /// The difference in one sentence.
+    pub message: String,
 }
 
 /// Runs besides that of the autoscaler as written, and the bounds to check.
@@ -59,21 +85,47 @@ impl BacktestReport {
         } else {
             None
         };
-        let sweep = sweep::runs(runs, quantiles, &mut |done| watch(one + done * (1.0 - one)))?;
-        let plain_score = plain.as_ref().map(|plain| &plain.score);
+        let mut sweep = sweep::runs(runs, quantiles, &mut |done| watch(one + done * (1.0 - one)))?;
+        let baseline = plain.as_ref().map(|plain| &plain.score);
+        for run in &mut sweep {
+            run.more_percent = baseline.map(|plain| run.score.more_percent(plain));
+        }
         let bounds = comparison.bounds.iter();
-        let outcomes = bounds.map(|bound| bound.outcome(&ours.score, plain_score));
         Ok(Self {
-            outcomes: outcomes.collect(),
-            ours,
-            plain,
+            outcomes: bounds
+                .map(|bound| bound.outcome(&ours.score, baseline))
+                .collect(),
+            difference: baseline.map(|plain| Difference::new(&ours.score, plain)),
+            candidates: Candidates { ours, plain },
             sweep,
             setup,
         })
     }
+}
 
-    /// The runs of Foretide and of the plain HPA.
-    pub fn results(&self) -> impl Iterator<Item = &RunResult> {
+// === impl Candidates ===
+
+impl Candidates {
+    /// Foretide and then the plain HPA.
+    pub fn iter(&self) -> impl Iterator<Item = &RunResult> {
         [&self.ours].into_iter().chain(&self.plain)
+    }
+}
+
+impl Serialize for Candidates {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+// === impl Difference ===
+
+impl Difference {
+    fn new(ours: &Score, plain: &Score) -> Self {
+        Self {
+            under_provisioned_minutes: i64::from(ours.under) - i64::from(plain.under),
+            replica_hours_percent: ours.more_percent(plain),
+            message: ours.verdict(plain),
+        }
     }
 }

@@ -12,8 +12,13 @@ use foretide_domain::{
     sim::{self, BuiltForecaster, Minute, Run, Score},
 };
 use foretide_models::{Forecast, Prediction};
+use serde::Serialize;
 
-use crate::setup::{self, Setup};
+use crate::{
+    data,
+    setup::{self, Setup},
+    worst::Shortages,
+};
 use foretide_api::validation::{self, WorkloadFacts};
 
 /// The runs that a set-up allows.
@@ -24,17 +29,24 @@ pub struct Runs<'a> {
 }
 
 /// The result of one run of Foretide or of the baseline.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct RunResult {
     /// Name of the run.
     pub name: &'static str,
     /// Totals over the evaluated minutes.
+    #[serde(flatten, serialize_with = "data::score")]
     pub score: Score,
+    /// Worst minutes and hours, known after the last minute.
+    #[serde(flatten)]
+    pub shortages: Shortages,
     /// Evaluated minutes.
+    #[serde(skip)]
     pub minutes: Vec<Minute>,
     /// The forecast for each minute, made one lead time before, in replicas.
+    #[serde(skip)]
     pub forecasts: Vec<Prediction>,
     /// The quantile of the forecast in force, if it has one.
+    #[serde(skip)]
     pub quantile: Option<f64>,
 }
 
@@ -66,6 +78,7 @@ impl RunResult {
         Self {
             name,
             score: Score::default(),
+            shortages: Shortages::default(),
             minutes: Vec::new(),
             forecasts: Vec::new(),
             quantile: None,
@@ -164,6 +177,7 @@ impl<'a> Runs<'a> {
         self.replay(run, watch, |run| {
             result.add(run);
         })?;
+        result.shortages = Shortages::new(&result.score, &result.minutes, &self.setup.environment);
         Ok(result)
     }
 

@@ -9,9 +9,10 @@ use foretide_domain::{
     workload::{Strategy, Workload},
 };
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
 use crate::{
-    Error,
+    Error, data,
     inputs::{self, AutoscalerWorkload},
     manifest,
     recording::History,
@@ -38,13 +39,16 @@ const START_UP: SignedDuration = SignedDuration::from_mins(2);
 const WITHOUT_TRIGGERS: &str = "the plain HPA runs without the cron triggers that KEDA applies";
 
 /// A workload and the environment that it runs in.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Setup {
     /// The autoscaler.
+    #[serde(rename = "metadata", serialize_with = "data::metadata")]
     pub autoscaler: Autoscaler,
     /// The meaning of its spec, without metrics that have no history.
+    #[serde(rename = "bounds", serialize_with = "data::bounds")]
     pub workload: Workload,
     /// Recorded demand and pods.
+    #[serde(rename = "startUpSeconds", serialize_with = "data::start_up")]
     pub environment: Environment,
     /// The first evaluated minute.
     pub from: Timestamp,
@@ -182,11 +186,11 @@ impl Setup {
         })
     }
 
-    /// Evaluates the span that all histories share, from the same first minute.
+    /// Evaluates the span that all histories share, from the same first minute; returns its ends.
     ///
     /// # Errors
     /// The histories share no span.
-    pub fn align(setups: &mut [Self]) -> Result<(), SetupError> {
+    pub(crate) fn align(setups: &mut [Self]) -> Result<(Timestamp, Timestamp), SetupError> {
         let from = setups.iter().map(|setup| setup.from).max();
         let until = setups.iter().map(|setup| setup.until).min();
         let (from, until) = (from.unwrap_or_default(), until.unwrap_or_default());
@@ -201,7 +205,7 @@ impl Setup {
             (setup.from, setup.until) = (from, until);
             setup.environment.begin = begin;
         }
-        Ok(())
+        Ok((from, until))
     }
 }
 

@@ -11,8 +11,12 @@ use std::{
 };
 
 use foretide_domain::sim::Score;
+use serde::Serialize;
 
-use crate::runs::{Runs, Stopped, Watch, real};
+use crate::{
+    data,
+    runs::{Runs, Stopped, Watch, real},
+};
 
 /// Number of runs at a time.
 const WORKERS: usize = 2;
@@ -26,12 +30,16 @@ const RANGE: std::ops::RangeInclusive<f64> = 0.5..=0.999;
 pub struct Quantiles(Vec<f64>);
 
 /// The score with one quantile.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SweepRun {
     /// The quantile.
     pub quantile: f64,
-    /// Its score.
+    /// Totals over the evaluated minutes.
+    #[serde(flatten, serialize_with = "data::score")]
     pub score: Score,
+    /// Replica-hours more than those of the plain HPA, in percent.
+    #[serde(rename = "replicaHoursPercent")]
+    pub more_percent: Option<f64>,
 }
 
 /// Report of a worker.
@@ -154,7 +162,11 @@ fn run(
         let (minute, decision) = run.minute();
         score.add(&minute, &decision);
     })?;
-    Ok(SweepRun { quantile, score })
+    Ok(SweepRun {
+        quantile,
+        score,
+        more_percent: None,
+    })
 }
 
 #[cfg(test)]

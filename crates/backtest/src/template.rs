@@ -174,7 +174,7 @@ pub fn is_target(document: &Document, target: &ScaleTarget) -> bool {
 fn written(document: &Document) -> Result<WorkloadTemplate, TemplateError> {
     let unusable = |problem: String| TemplateError::Unusable {
         place: document.find("spec.template.spec"),
-        name: document.name(),
+        name: document.name().to_owned(),
         problem,
     };
     let value = document.value();

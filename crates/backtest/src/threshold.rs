@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use foretide_domain::sim::Score;
+use serde::{Serialize, Serializer};
 
 use crate::Error;
 
@@ -34,9 +35,10 @@ enum Quantity {
 }
 
 /// A bound and its value for a score.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The bound.
+    #[serde(serialize_with = "as_written")]
     pub bound: Bound,
     /// Value of the bounded quantity.
     pub value: f64,
@@ -81,6 +83,11 @@ impl Bound {
             exceeded: value > self.limit,
         }
     }
+}
+
+/// Writes a bound as users write it.
+fn as_written<S: Serializer>(bound: &Bound, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(bound)
 }
 
 impl FromStr for Bound {

@@ -1,12 +1,10 @@
 //! The division of the bounds by the policy: a table whose columns depend on the kind of assignment.
 
-use std::fmt::Write as _;
-
 use foretide_backtest::assign::Assignment;
 use foretide_domain::{Replicas, words::counted};
 use foretide_federate::{AssignmentKind, EffectivePreference, Entry, ShareStatus};
 
-use crate::cli::output::{Paint, Screen, Side, dash, decimal};
+use crate::cli::output::{Paint, Screen, dash, decimal};
 
 /// The last division as text: the exact shares and the bounds that result from them.
 pub fn budgets(assignment: &Assignment, screen: Screen) -> String {
@@ -30,15 +28,11 @@ pub fn budgets(assignment: &Assignment, screen: Screen) -> String {
     );
     let unassigned = assignment.decision.unassigned;
     if unassigned > Replicas::ZERO {
-        let _infallible = writeln!(
-            text,
-            "no cluster can take {} of maxReplicas",
-            counted(unassigned.get(), "replica")
-        );
+        let left = counted(unassigned.get(), "replica");
+        text += &format!("no cluster can take {left} of maxReplicas\n");
     }
-    for line in how(policy.kind) {
-        let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, line));
-    }
+    let how = how(policy.kind).iter();
+    text.extend(how.map(|line| screen.paint(Paint::Dim, line) + "\n"));
     text
 }
 
@@ -101,11 +95,7 @@ const fn how(kind: AssignmentKind) -> &'static [&'static str] {
 }
 
 fn undivided(entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let header = [
-        ("CLUSTER", Side::Left),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
-    ];
+    let header = ["CLUSTER", ">MIN", ">MAX"];
     let row = |(name, entry): &(&String, &Entry)| {
         [
             (*name).clone(),
@@ -113,19 +103,12 @@ fn undivided(entries: &[(&String, &Entry)], screen: Screen) -> String {
             entry.max.to_string(),
         ]
     };
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    screen.table(header, &rows)
+    screen.table(header, entries.iter().map(row))
 }
 
 fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
     let header = [
-        ("CLUSTER", Side::Left),
-        ("WEIGHT", Side::Right),
-        ("WITHIN", Side::Right),
-        ("OF MIN", Side::Right),
-        ("MIN", Side::Right),
-        ("OF MAX", Side::Right),
-        ("MAX", Side::Right),
+        "CLUSTER", ">WEIGHT", ">WITHIN", ">OF MIN", ">MIN", ">OF MAX", ">MAX",
     ];
     let bounds = assignment.policy().bounds;
     let all: f64 = entries.iter().map(|(_, entry)| weight(entry)).sum();
@@ -144,8 +127,7 @@ fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Scre
             entry.max.to_string(),
         ]
     };
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    screen.table(header, &rows)
+    screen.table(header, entries.iter().map(row))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
@@ -156,12 +138,12 @@ const fn weight(entry: &Entry) -> f64 {
 fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
     let prioritized = assignment.policy().kind == AssignmentKind::Prioritized;
     let header = [
-        ("CLUSTER", Side::Left),
-        (if prioritized { "PRIORITY" } else { "ORDER" }, Side::Right),
-        ("CAPACITY", Side::Right),
-        ("WITHIN", Side::Right),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
+        "CLUSTER",
+        if prioritized { ">PRIORITY" } else { ">ORDER" },
+        ">CAPACITY",
+        ">WITHIN",
+        ">MIN",
+        ">MAX",
     ];
     let most = assignment.policy().bounds.max;
     let row = |(name, entry): &(&String, &Entry)| {
@@ -180,8 +162,7 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
             entry.max.to_string(),
         ]
     };
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    screen.table(header, &rows)
+    screen.table(header, entries.iter().map(row))
 }
 
 fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {

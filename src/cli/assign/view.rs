@@ -1,7 +1,5 @@
 //! The report of an assignment: the clusters, the division of the bounds, the action for each cluster.
 
-use std::fmt::Write as _;
-
 use foretide_backtest::{
     assign::{Assignment, NamedFleet},
     clock,
@@ -13,7 +11,7 @@ use foretide_domain::{
 use foretide_federate::{AssignmentKind, Member, MemberDecision, Total};
 
 use super::budgets::budgets;
-use crate::cli::output::{Paint, Screen, Side, dash, decimal, wrapped};
+use crate::cli::output::{Paint, Screen, dash, decimal, wrapped};
 use foretide_api::status::is_healthy;
 
 /// The report as text.
@@ -66,25 +64,19 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
 /// The clusters as observed.
 fn seen(assignment: &Assignment, screen: Screen) -> String {
     let header = [
-        ("CLUSTER", Side::Left),
-        ("HEALTH", Side::Left),
-        ("REPLICAS", Side::Right),
-        ("READY", Side::Right),
-        ("PENDING", Side::Right),
-        ("CAPACITY", Side::Right),
-        ("DEMAND", Side::Right),
+        "CLUSTER",
+        "HEALTH",
+        ">REPLICAS",
+        ">READY",
+        ">PENDING",
+        ">CAPACITY",
+        ">DEMAND",
     ];
     let mut members: Vec<_> = assignment.members.iter().collect();
     members.sort_by(|a, b| a.profile.name.cmp(&b.profile.name));
-    let rows: Vec<_> = members
-        .into_iter()
-        .map(|member| seen_row(assignment, member))
-        .collect();
-    format!(
-        "{}{}",
-        screen.table(header, &rows),
-        totals(&assignment.total, assignment.policy().mode)
-    )
+    let rows = members.into_iter().map(|it| seen_row(assignment, it));
+    let total = totals(&assignment.total, assignment.policy().mode);
+    screen.table(header, rows) + &total
 }
 
 fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
@@ -142,25 +134,16 @@ fn totals(total: &Total, mode: Mode) -> String {
 
 /// Clusters that do not participate, each with its reason.
 fn left_out(assignment: &Assignment, screen: Screen) -> String {
-    let mut text = String::new();
-    for member in &assignment.members {
+    let lines = assignment.members.iter().filter_map(|member| {
         let name = &member.profile.name;
         let why = match assignment.decision.member(name) {
             None => "spec.clusterAffinity does not select it".to_owned(),
             Some(decided) if is_excluded(assignment, decided) => decided.sentence(),
-            Some(_) => continue,
+            Some(_) => return None,
         };
-        let _infallible = writeln!(
-            text,
-            "{}",
-            wrapped(
-                &format!("{name} does not participate: {why}"),
-                screen.width(),
-                "  "
-            )
-        );
-    }
-    text
+        Some(screen.line(None, format!("{name} does not participate: {why}")))
+    });
+    lines.collect()
 }
 
 /// Returns whether a member is excluded from the division.
@@ -172,13 +155,13 @@ fn is_excluded(assignment: &Assignment, decided: &MemberDecision) -> bool {
 
 fn decided(assignment: &Assignment, screen: Screen) -> String {
     let header = [
-        ("CLUSTER", Side::Left),
-        ("ACTION", Side::Left),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
-        ("FLOOR", Side::Right),
-        ("REPLICAS", Side::Right),
-        ("REASONS", Side::Left),
+        "CLUSTER",
+        "ACTION",
+        ">MIN",
+        ">MAX",
+        ">FLOOR",
+        ">REPLICAS",
+        "REASONS",
     ];
     let members = assignment.decision.members.iter();
     let taking_part: Vec<_> = members
@@ -187,23 +170,16 @@ fn decided(assignment: &Assignment, screen: Screen) -> String {
     if taking_part.is_empty() {
         return String::new();
     }
-    let rows: Vec<_> = taking_part
+    let rows = taking_part.iter().map(|member| decided_row(member));
+    let mut text = screen.table(header, rows);
+    let sentences = taking_part
         .iter()
-        .map(|member| decided_row(member))
-        .collect();
-    let mut text = screen.table(header, &rows);
-    for member in taking_part {
-        let line = format!("{}: {}", member.name, member.sentence());
-        let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));
-    }
+        .map(|it| format!("{}: {}", it.name, it.sentence()));
+    text.extend(sentences.map(|line| screen.line(None, line)));
     let order = assignment.order();
     if order.len() > 1 {
-        let line = format!("order of writes: {}", order.join(", "));
-        let _infallible = writeln!(
-            text,
-            "{}",
-            screen.paint(Paint::Dim, &wrapped(&line, screen.width(), "  "))
-        );
+        let order = order.join(", ");
+        text += &screen.line(Some(Paint::Dim), format!("order of writes: {order}"));
     }
     text
 }
@@ -226,15 +202,13 @@ fn decided_row(member: &MemberDecision) -> [String; 7] {
 
 /// The unhealthy conditions.
 fn conditions(assignment: &Assignment, screen: Screen) -> String {
-    let mut text = String::new();
-    for condition in &assignment.decision.conditions {
-        let kind = condition.kind.as_str();
-        if is_healthy(kind, condition.status.as_str()) {
-            continue;
-        }
-        let head = format!("{kind} {} {}", condition.status.as_str(), condition.reason);
+    let conditions = assignment.decision.conditions.iter();
+    let unhealthy = conditions.filter(|it| !is_healthy(it.kind.as_str(), it.status.as_str()));
+    let blocks = unhealthy.map(|condition| {
+        let (kind, status) = (condition.kind.as_str(), condition.status.as_str());
+        let head = format!("{kind} {status} {}", condition.reason);
         let message = wrapped(&condition.message, screen.width() - 2, "  ");
-        let _infallible = writeln!(text, "{}\n  {message}", screen.paint(Paint::Warning, &head));
-    }
-    text
+        format!("{}\n  {message}\n", screen.paint(Paint::Warning, &head))
+    });
+    blocks.collect()
 }

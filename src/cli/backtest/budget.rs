@@ -4,21 +4,12 @@
 //! The runs that share it advance together, minute by minute, and every five minutes the price is computed from what
 //! their forecasters measured up to then: by the rule of the controller.
 
-use std::fmt::Write as _;
+use foretide_backtest::budget::{BudgetReport, BudgetRun};
 
-use foretide_backtest::{
-    budget::{BudgetReport, RUNS, Totals},
-    runs::{RunResult, Runs},
-};
-use serde_json::{Value, json};
-
-use super::{
-    BacktestArgs, read,
-    view::{heading_span, score_json},
-};
+use super::{BacktestArgs, read, view::heading_span};
 use crate::cli::{
     context::{CommandContext, Progress},
-    output::{CommandOutput, Failure, Paint, ReportFormat, Screen, Side, wrapped},
+    output::{CommandOutput, Failure, Paint, ReportFormat, Screen, wrapped},
 };
 
 /// Reads the percentage of a budget.
@@ -53,7 +44,7 @@ pub fn run(
         progress(Progress::Replaying(done));
     })?;
     let output = match args.output {
-        ReportFormat::Json => CommandOutput::json("BudgetBacktest", json(&report)),
+        ReportFormat::Json => CommandOutput::json("BudgetBacktest", &report),
         _ => CommandOutput::text(text(&report, context.screen.with_ascii(args.ascii))),
     };
     Ok(CommandOutput { notes, ..output })
@@ -62,94 +53,76 @@ pub fn run(
 fn text(report: &BudgetReport, screen: Screen) -> String {
     let title = format!(
         "{} autoscalers with a budget of {} % more replicas than plain HPAs",
-        report.setups.len(),
-        report.percent
+        report.autoscalers.len(),
+        report.max_cost_percent
     );
-    let about = report.setups.first().map_or_else(String::new, heading_span);
-    let [plain, written, sharing] = report.sums();
+    let about = heading_span(report.from, report.until);
+    let [_, written, sharing] = &report.sum;
     let verdict = format!(
         "In the budget: {} min short instead of {}, for {:+.1} % replica-hours beside the plain HPAs instead of {:+.1} %.",
-        sharing.short,
-        written.short,
-        sharing.more_percent(plain),
-        written.more_percent(plain),
+        sharing.under_provisioned_minutes,
+        written.under_provisioned_minutes,
+        sharing.replica_hours_percent,
+        written.replica_hours_percent,
     );
-    let mut text = format!(
-        "{}\n{}\n\n{}\n{}\n\n",
+    let remarks = report.remarks.iter();
+    format!(
+        "{}\n{}\n\n{}\n{}\n\n{}",
         screen.paint(Paint::Strong, &title),
         screen.paint(Paint::Dim, &about),
         table(report, screen),
         screen.paint(Paint::Strong, &wrapped(&verdict, screen.width(), "")),
-    );
-    for line in report.remarks() {
-        let line = wrapped(&line, screen.width(), "  ");
-        let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, &line));
-    }
-    text
+        remarks
+            .map(|remark| screen.line(Some(Paint::Dim), remark))
+            .collect::<String>()
+    )
 }
 
 /// Three rows per autoscaler and for all.
 fn table(report: &BudgetReport, screen: Screen) -> String {
-    let header = [
-        ("", Side::Left),
-        ("", Side::Left),
-        ("QUANTILE", Side::Right),
-        ("SHORT", Side::Right),
-        ("", Side::Right),
-        ("REPLICA-HOURS", Side::Right),
-        ("", Side::Right),
-    ];
-    let mut rows = Vec::new();
-    let mut add = |name: &str, totals: [Totals; 3], quantiles: [Option<f64>; 3]| {
-        for (index, (run, quantile)) in totals.iter().zip(quantiles).enumerate() {
-            let name = if index == 0 { name } else { "" };
-            rows.push([
-                name.to_owned(),
-                RUNS[index].to_owned(),
-                quantile.map_or_else(String::new, |quantile| quantile.to_string()),
-                format!("{} min", run.short),
-                format!("{:.2} %", run.short_percent()),
-                format!("{:.1}", run.replica_hours),
-                format!("{:+.1} %", run.more_percent(totals[0])),
-            ]);
-        }
+    let header = ["", "", ">QUANTILE", ">SHORT", ">", ">REPLICA-HOURS", ">"];
+    let first = |index: usize, name: &str| {
+        let name = if index == 0 { name } else { "" };
+        name.to_owned()
     };
-    for (setup, results) in report.setups.iter().zip(&report.results) {
-        let totals = results.each_ref().map(Totals::of);
-        let quantiles = results.each_ref().map(|result| result.quantile);
-        add(setup.autoscaler.name(), totals, quantiles);
-    }
-    add("all", report.sums(), [None; 3]);
-    screen.table(header, &rows)
-}
-
-fn json(report: &BudgetReport) -> Value {
-    let run = |result: &RunResult| json!({ "name": result.name, "quantile": result.quantile, "score": score_json(&result.score) });
-    let autoscalers = report.setups.iter().zip(&report.results).map(|(setup, results)| {
-        json!({
-            "metadata": {
-                "name": setup.autoscaler.name(), "namespace": setup.autoscaler.metadata().namespace,
+    let each = report.autoscalers.iter().flat_map(|autoscaler| {
+        let [plain, ..] = &autoscaler.candidates;
+        let runs = autoscaler.candidates.iter().enumerate();
+        runs.map(
+            move |(
+                index,
+                BudgetRun {
+                    name,
+                    quantile,
+                    score,
+                },
+            )| {
+                [
+                    first(index, &autoscaler.metadata.name),
+                    (*name).to_owned(),
+                    quantile.map_or_else(String::new, |quantile| quantile.to_string()),
+                    format!("{} min", score.under),
+                    format!("{:.2} %", score.under_percent()),
+                    format!("{:.1}", score.replica_hours()),
+                    format!("{:+.1} %", score.more_percent(&plain.score)),
+                ]
             },
-            "sharesBudget": Runs::of(setup).shares_budget(),
-            "candidates": results.each_ref().map(run),
-        })
+        )
     });
-    let sums = report.sums();
-    let sum = |(name, totals): (&&str, &Totals)| {
-        json!({
-            "name": name,
-            "underProvisionedMinutes": totals.short,
-            "replicaHours": totals.replica_hours,
-            "replicaHoursPercent": totals.more_percent(sums[0]),
-        })
-    };
-    json!({
-        "maxCostPercent": report.percent,
-        "from": report.setups.first().map(|setup| setup.from.to_string()),
-        "until": report.setups.first().map(|setup| setup.until.to_string()),
-        "price": report.price.map(|shared| shared.price),
-        "autoscalers": autoscalers.collect::<Vec<_>>(),
-        "sum": RUNS.iter().zip(&sums).map(sum).collect::<Vec<_>>(),
-        "remarks": report.remarks(),
-    })
+    let all = report.sum.iter().enumerate().map(|(index, sum)| {
+        let short = sum.under_provisioned_minutes;
+        [
+            first(index, "all"),
+            sum.name.to_owned(),
+            String::new(),
+            format!("{short} min"),
+            format!(
+                "{:.2} %",
+                100.0 * f64::from(short) / f64::from(sum.minutes.max(1))
+            ),
+            format!("{:.1}", sum.replica_hours),
+            format!("{:+.1} %", sum.replica_hours_percent),
+        ]
+    });
+    screen.table(header, each.chain(all))
 }

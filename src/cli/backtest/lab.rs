@@ -23,7 +23,7 @@ use foretide_chart::{Chart, Scatter};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::cron::Zone;
 
-use super::{page, parse_start_up, view};
+use super::{page, parse_start_up};
 use crate::cli::{
     context::CommandContext,
     history::parse_duration,
@@ -214,7 +214,7 @@ impl LabReport {
     /// The report as `foretide backtest -o json` prints it.
     #[must_use]
     pub fn json(&self) -> String {
-        CommandOutput::json("Backtest", view::json(&self.report)).text
+        CommandOutput::json("Backtest", &self.report).text
     }
 
     /// The chart of both runs, for a page with [`foretide_chart::STYLE`].

@@ -1,13 +1,15 @@
 //! The report of a back-test as a chart, and as a page.
 
-use foretide_backtest::{manifest, report::BacktestReport, runs::RunResult, worst};
-use foretide_chart::{Chart, Dot, Headline, Role, Scatter, Unit};
-use foretide_domain::{
-    proposal,
-    sim::{Minute, Score},
+use foretide_backtest::{
+    manifest,
+    report::BacktestReport,
+    runs::RunResult,
+    worst::{ShortHour, ShortMinute},
 };
+use foretide_chart::{Chart, Dot, Headline, Role, Scatter, Unit};
+use foretide_domain::{proposal, sim::Score};
 
-use super::view::{absences, heading, panel, worst_load};
+use super::view::{absences, heading, panel};
 use crate::cli::{
     output::Failure,
     report::{self, Page, Section, Table, count, figure, number, paragraph, time},
@@ -17,7 +19,7 @@ use crate::html::Html;
 /// The chart: one panel per run, on one scale.
 pub fn chart(report: &BacktestReport) -> Chart {
     let setup = &report.setup;
-    let named = report.results().zip(["foretide", "plain-hpa"]);
+    let named = report.candidates.iter().zip(["foretide", "plain-hpa"]);
     let panels = named.map(|(result, id)| foretide_chart::Panel {
         id: id.to_owned(),
         name: result.name.to_owned(),
@@ -28,14 +30,13 @@ pub fn chart(report: &BacktestReport) -> Chart {
         }),
         ..panel(report, result).chart(result)
     });
-    let plain = report.plain.as_ref();
+    let difference = report.difference.as_ref();
     Chart {
         title: format!(
             "{}: replicas needed and serving, minute by minute",
             setup.autoscaler.name()
         ),
-        description: plain
-            .map_or_else(String::new, |plain| report.ours.score.verdict(&plain.score)),
+        description: difference.map_or_else(String::new, |it| it.message.clone()),
         span: (setup.from, setup.until),
         panels: panels.collect(),
         ..Chart::default()
@@ -78,7 +79,8 @@ pub fn html(report: &BacktestReport) -> Result<String, Failure> {
 
 /// Costs of each quantile against its short minutes, with the runs for comparison.
 pub fn prices(report: &BacktestReport) -> Scatter {
-    let plain = report.plain.as_ref().map(|plain| &plain.score);
+    let plain = report.candidates.plain.as_ref();
+    let plain = plain.map(|plain| &plain.score);
     let (measure, unit) = match plain {
         Some(_) => ("replica-hours beside the plain HPA", Unit::Percent),
         None => ("replica-hours", Unit::None),
@@ -106,9 +108,9 @@ pub fn prices(report: &BacktestReport) -> Scatter {
 
 /// The difference between the runs; without a baseline, how the one run did.
 fn sentence(report: &BacktestReport) -> String {
-    let score = &report.ours.score;
-    match &report.plain {
-        Some(plain) => score.verdict(&plain.score),
+    let score = &report.candidates.ours.score;
+    match &report.difference {
+        Some(difference) => difference.message.clone(),
         None => format!(
             "Foretide is short of replicas for {} of {} min and uses {:.1} replica-hours",
             score.under,
@@ -136,7 +138,7 @@ fn numbers(report: &BacktestReport) -> Html {
         let name = [Html::text(result.name)];
         name.into_iter().chain(figures(&result.score)).collect()
     };
-    let score = &report.ours.score;
+    let score = &report.candidates.ours.score;
     let caption = format!("{} minutes with a known demand", score.minutes);
     Table {
         caption: &caption,
@@ -148,7 +150,7 @@ fn numbers(report: &BacktestReport) -> Html {
             "Replica-hours",
             "Scale actions",
         ],
-        rows: report.results().map(row).collect(),
+        rows: report.candidates.iter().map(row).collect(),
         ends_in_words: false,
     }
     .html()
@@ -158,10 +160,10 @@ fn sweep(report: &BacktestReport) -> Html {
     if report.sweep.is_empty() {
         return Html::default();
     }
-    let plain = report.plain.as_ref();
     let rows = report.sweep.iter().map(|run| {
-        let percent = plain.map(|plain| run.score.more_percent(&plain.score));
-        let more = percent.map(|more| number(more, &format!("{more:+.1} %")));
+        let more = run
+            .more_percent
+            .map(|more| number(more, &format!("{more:+.1} %")));
         let name = [number(run.quantile, &run.quantile.to_string())];
         let cells = name.into_iter().chain(figures(&run.score));
         cells.chain([more.unwrap_or_default()]).collect()
@@ -187,33 +189,31 @@ fn sweep(report: &BacktestReport) -> Html {
 }
 
 fn worst_minutes(report: &BacktestReport) -> Html {
-    let row = |minute: &&Minute| {
-        let (metric, demand) = worst_load(report, minute).unwrap_or_default();
-        let shown = proposal::Unit::of_metric(&metric).amount(demand);
-        let needed = minute.needed().unwrap_or_default();
+    let row = |minute: &ShortMinute| {
+        let metric = minute.metric.as_deref().unwrap_or_default();
+        let demand = minute.demand.unwrap_or_default();
         vec![
             time(minute.at),
-            number(demand, &shown),
-            Html::text(&metric),
-            count(needed.get()),
-            count(minute.ready.get()),
-            count(minute.asked.get()),
+            number(demand, &proposal::Unit::of_metric(metric).amount(demand)),
+            Html::text(metric),
+            count(minute.needed_replicas.unwrap_or_default().get()),
+            count(minute.ready_replicas.get()),
+            count(minute.asked_replicas.get()),
         ]
     };
-    let tables = report.results().map(|result| {
-        let minutes = worst::minutes(&result.minutes);
-        let caption = format!("{}: where the most replicas were missing", result.name);
+    let header = [
+        "Minute",
+        "Demand",
+        "Of",
+        "Replicas needed",
+        "Serving",
+        "Requested",
+    ];
+    let tables = report.candidates.iter().map(|result| {
         Table {
-            caption: &caption,
-            header: &[
-                "Minute",
-                "Demand",
-                "Of",
-                "Replicas needed",
-                "Serving",
-                "Requested",
-            ],
-            rows: minutes.iter().map(row).collect(),
+            caption: &format!("{}: where the most replicas were missing", result.name),
+            header: &header,
+            rows: result.shortages.worst_minutes.iter().map(row).collect(),
             ends_in_words: false,
         }
         .html()
@@ -222,28 +222,28 @@ fn worst_minutes(report: &BacktestReport) -> Html {
 }
 
 fn worst_hours(report: &BacktestReport) -> Html {
-    let row = |hour: &worst::ShortHour| {
+    let row = |hour: &ShortHour| {
+        let missing = hour.missing_replica_minutes;
         vec![
             time(hour.at),
-            count(hour.minutes),
-            number(hour.missing, &format!("{:.1}", hour.missing)),
-            count(hour.needed.get()),
-            count(hour.ready.get()),
+            count(hour.under_provisioned_minutes),
+            number(missing, &format!("{missing:.1}")),
+            count(hour.needed_replicas.get()),
+            count(hour.ready_replicas.get()),
         ]
     };
-    let tables = report.results().map(|result| {
-        let hours = worst::hours(&result.minutes);
-        let caption = format!("{}: where the most was not served", result.name);
+    let header = [
+        "Hour from",
+        "Minutes short",
+        "Replica-minutes missing",
+        "Most needed",
+        "Fewest serving",
+    ];
+    let tables = report.candidates.iter().map(|result| {
         Table {
-            caption: &caption,
-            header: &[
-                "Hour from",
-                "Minutes short",
-                "Replica-minutes missing",
-                "Most needed",
-                "Fewest serving",
-            ],
-            rows: hours.iter().map(row).collect(),
+            caption: &format!("{}: where the most was not served", result.name),
+            header: &header,
+            rows: result.shortages.worst_hours.iter().map(row).collect(),
             ends_in_words: false,
         }
         .html()

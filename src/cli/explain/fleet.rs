@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{Explanation, body, heading};
-use crate::cli::output::{CommandOutput, Paint, Screen, Side, wrapped};
+use crate::cli::output::{CommandOutput, Paint, Screen, wrapped};
 use foretide_api::{autoscaler::Autoscaler, validation};
 
 /// Age of an observation at the decision from which a cluster counts as stale.
@@ -60,18 +60,17 @@ fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
         return String::new();
     }
     let header = [
-        ("CLUSTER", Side::Left),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
-        ("FLOOR", Side::Right),
-        ("REPLICAS", Side::Right),
-        ("READY", Side::Right),
-        ("PENDING", Side::Right),
-        ("CAPACITY", Side::Right),
-        ("USED", Side::Right),
+        "CLUSTER",
+        ">MIN",
+        ">MAX",
+        ">FLOOR",
+        ">REPLICAS",
+        ">READY",
+        ">PENDING",
+        ">CAPACITY",
+        ">USED",
     ];
-    let rows: Vec<_> = clusters.iter().map(row).collect();
-    let mut text = screen.table(header, &rows);
+    let mut text = screen.table(header, clusters.iter().map(row));
     for cluster in &clusters {
         let line = sentence(cluster, decided.as_ref().map(|time| time.0));
         let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));

@@ -4,7 +4,7 @@ use foretide_backtest::clock;
 use foretide_crds::ReplicaChangeStatus;
 
 use super::body;
-use crate::cli::output::{CommandOutput, Paint, Screen, Side, TextFormat, wrapped};
+use crate::cli::output::{CommandOutput, Paint, Screen, TextFormat, wrapped};
 use foretide_api::autoscaler::Autoscaler;
 use foretide_base::printable;
 
@@ -15,15 +15,14 @@ pub fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> Command
         return CommandOutput::json("ExplanationList", serde_json::json!({ "items": items }));
     }
     let header = [
-        ("NAMESPACE", Side::Left),
-        ("NAME", Side::Left),
-        ("CURRENT", Side::Right),
-        ("DESIRED", Side::Right),
-        ("WINNER", Side::Left),
-        ("READY", Side::Left),
+        "NAMESPACE",
+        "NAME",
+        ">CURRENT",
+        ">DESIRED",
+        "WINNER",
+        "READY",
     ];
-    let rows: Vec<_> = all.iter().map(row).collect();
-    CommandOutput::text(screen.table(header, &rows))
+    CommandOutput::text(screen.table(header, all.iter().map(row)))
 }
 
 fn row(autoscaler: &Autoscaler) -> [String; 6] {

@@ -4,7 +4,7 @@
 //! checked by an access review. `add` repairs missing permissions.
 
 use super::{HubArgs, profiles_warning, unconnected};
-use crate::cli::output::{CommandOutput, Failure, Paint, Screen, Side};
+use crate::cli::output::{CommandOutput, Failure, Paint, Screen};
 use foretide_base::exit::Exit;
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::members::{Access, AccessReview, AdminClient};
@@ -117,11 +117,7 @@ fn report(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Com
         ]
     }));
     let missing = rights.iter().filter(|(_, allowed)| !allowed).count();
-    let header = [
-        ("PERMISSION", Side::Left),
-        ("STATE", Side::Left),
-        ("FOR", Side::Left),
-    ];
+    let header = ["PERMISSION", "STATE", "FOR"];
     let summary = match (old, missing) {
         (false, 0) => match unready {
             None => format!("member {name} at {host} meets all requirements"),
@@ -134,7 +130,7 @@ fn report(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Com
         ),
     };
     CommandOutput {
-        text: format!("{}{summary}\n", screen.table(header, &rows)),
+        text: format!("{}{summary}\n", screen.table(header, rows)),
         exit: if old || missing > 0 || unready.is_some() {
             Exit::Runtime
         } else {

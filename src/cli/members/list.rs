@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{HubArgs, profiles_warning};
-use crate::cli::output::{CommandOutput, Failure, Screen, Side, TextFormat};
+use crate::cli::output::{CommandOutput, Failure, Screen, TextFormat};
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::members::{AdminClient, FleetShare, ListedMember, Unready};
 
@@ -147,8 +147,7 @@ fn text(members: &[ListedMember], hub: &HubArgs, screen: Screen) -> String {
             }
         })
     };
-    let rows: Vec<_> = members.iter().map(row).collect();
-    screen.table(header.map(|name| (name, Side::Left)), &rows)
+    screen.table(header, members.iter().map(row))
 }
 
 fn items(members: &[ListedMember]) -> Vec<Value> {

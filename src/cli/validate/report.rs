@@ -8,7 +8,7 @@ use foretide_backtest::{
 };
 use foretide_base::exit::Exit;
 use foretide_domain::words::counted;
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
 use super::{Checks, KINDS, ValidateArgs};
 use crate::{
@@ -22,16 +22,27 @@ use crate::{
 use foretide_base::error::chain;
 
 /// The findings of all files, and the numbers of checked objects.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 struct Report {
+    #[serde(rename = "items")]
     diagnostics: Vec<Diagnostic>,
     /// Objects of Foretide, valid or not.
+    #[serde(skip)]
     checked: usize,
+    #[serde(rename = "valid")]
     autoscalers: usize,
+    #[serde(rename = "validConfigurations")]
     configurations: usize,
+    #[serde(rename = "validPredictions")]
     predictions: usize,
     /// The kind of each object that was not checked.
+    #[serde(serialize_with = "count")]
     skipped: Vec<String>,
+}
+
+/// Writes a list as the number of its elements.
+fn count<S: Serializer>(skipped: &[String], to: S) -> Result<S::Ok, S::Error> {
+    skipped.len().serialize(to)
 }
 
 /// Runs `foretide validate`.
@@ -151,19 +162,7 @@ impl Report {
                 let lines = self.diagnostics.iter().map(|found| line(found, screen));
                 CommandOutput::text(lines.chain([self.summary()]).collect::<String>())
             }
-            OutputFormat::Json => {
-                let items: Vec<_> = self.diagnostics.iter().map(item).collect();
-                CommandOutput::json(
-                    "ValidationReport",
-                    json!({
-                        "valid": self.autoscalers,
-                        "validConfigurations": self.configurations,
-                        "validPredictions": self.predictions,
-                        "skipped": self.skipped.len(),
-                        "items": items,
-                    }),
-                )
-            }
+            OutputFormat::Json => CommandOutput::json("ValidationReport", self),
         };
         let exit = if self.count(Severity::Error) > 0 {
             Exit::Invalid
@@ -226,15 +225,6 @@ fn unreadable(error: &ManifestError) -> Diagnostic {
         }
     };
     Diagnostic::new(place, Severity::Error, message)
-}
-
-fn item(diagnostic: &Diagnostic) -> Value {
-    json!({
-        "file": diagnostic.place.file,
-        "line": diagnostic.place.line,
-        "severity": diagnostic.severity.as_str(),
-        "message": diagnostic.message,
-    })
 }
 
 /// One diagnostic as compilers write them.

@@ -2,14 +2,20 @@
 
 use foretide_domain::Replicas;
 use foretide_federate::Member;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::Assignment;
 use foretide_api::status::ledger_status;
 
-/// The body of the JSON document, which [`Previous`](super::Previous) reads back.
-#[must_use]
-pub fn json(assignment: &Assignment) -> Value {
+/// Writes what [`Previous`](super::Previous) reads back.
+impl Serialize for Assignment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        json(self).serialize(serializer)
+    }
+}
+
+fn json(assignment: &Assignment) -> Value {
     let Assignment {
         fleet,
         total,

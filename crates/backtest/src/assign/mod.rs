@@ -22,7 +22,6 @@ use jiff::Timestamp;
 use self::clusters::Clusters;
 pub use self::{
     clusters::ClustersError,
-    data::json,
     previous::{Previous, PreviousError},
 };
 use crate::Error;

@@ -79,9 +79,9 @@ fn is_scaled_object(document: &Document) -> bool {
 pub fn converted(document: &Document) -> Result<Converted, Error> {
     let value = document.value();
     let converted = if is_scaled_object(document) {
-        scaled_object::converted(&value)
+        scaled_object::converted(value)
     } else {
-        hpa::converted(&value)
+        hpa::converted(value)
     };
     converted.map_err(|reason| {
         let place = document.find(&reason.field);

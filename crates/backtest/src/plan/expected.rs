@@ -13,9 +13,10 @@ use foretide_domain::{
     workload::Workload,
 };
 use jiff::{SignedDuration, Timestamp};
+use serde::{Serialize, Serializer};
 
 use super::{PlanError, Situation, Times};
-use crate::{Error, clock};
+use crate::{Error, Metadata, clock, data::Bounds};
 
 /// The span without `--to`.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -25,7 +26,7 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(366 * 24);
 const FORECAST: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// A span ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Span {
     /// Beginning.
     pub from: Timestamp,
@@ -34,15 +35,23 @@ pub struct Span {
 }
 
 /// The expected replicas of a span.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ExpectedReport {
     /// The state from which the span is expected.
+    #[serde(flatten, serialize_with = "known")]
     pub situation: Situation,
     /// The span.
+    #[serde(flatten)]
     pub span: Span,
     /// The last minute whose prediction window is covered by every forecast; `None` without forecasts.
     pub forecast_until: Option<Timestamp>,
+    /// Replica-hours of the span.
+    pub replica_hours: f64,
+    /// The span in one sentence.
+    pub message: String,
     /// Minutes of the span.
+    #[serde(skip)]
     pub minutes: Vec<Minute>,
     /// Those of them in which the count changes.
     pub changes: Vec<Change>,
@@ -62,7 +71,7 @@ pub struct Minute {
 }
 
 /// A minute in which the expected count changes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// Beginning of the minute.
     pub at: Timestamp,
@@ -71,8 +80,10 @@ pub struct Change {
     /// Count after.
     pub to: Replicas,
     /// Source of the count after; `None` for the bounds.
+    #[serde(serialize_with = "source_word")]
     pub source: Option<Source>,
     /// Reason for the count after.
+    #[serde(rename = "message")]
     pub reason: String,
 }
 
@@ -140,38 +151,60 @@ impl ExpectedReport {
             situation,
             span,
             forecast_until,
+            replica_hours: replica_hours(&minutes),
+            message: verdict(&minutes, span),
             minutes,
             changes,
         })
     }
+}
 
-    /// Returns the replica-hours of the span.
-    #[must_use]
-    pub fn replica_hours(&self) -> f64 {
-        self.minutes
-            .iter()
-            .map(|it| it.replicas.as_f64())
-            .sum::<f64>()
-            / 60.0
-    }
+/// Returns the replica-hours of some minutes.
+fn replica_hours(minutes: &[Minute]) -> f64 {
+    let replicas = minutes.iter().map(|it| it.replicas.as_f64());
+    replicas.sum::<f64>() / 60.0
+}
 
-    /// The span in one sentence.
-    #[must_use]
-    pub fn verdict(&self) -> String {
-        let least = self.minutes.iter().map(|it| it.replicas).min();
-        let least = least.unwrap_or_default();
-        // The last maximum in reverse order is the first one in the order of time.
-        let most = self.minutes.iter().rev().max_by_key(|it| it.replicas);
-        let (most, at) = most.map_or((least, self.span.from), |it| (it.replicas, it.at));
-        let hours = self.replica_hours();
-        if least == most {
-            return format!("{most} replicas throughout, {hours:.1} replica-hours");
-        }
-        format!(
-            "{least} to {most} replicas, {hours:.1} replica-hours; the most from {}",
-            clock(at)
-        )
+/// The minutes of a span in one sentence.
+fn verdict(minutes: &[Minute], span: Span) -> String {
+    let least = minutes.iter().map(|it| it.replicas).min();
+    let least = least.unwrap_or_default();
+    // The last maximum in reverse order is the first one in the order of time.
+    let most = minutes.iter().rev().max_by_key(|it| it.replicas);
+    let (most, at) = most.map_or((least, span.from), |it| (it.replicas, it.at));
+    let hours = replica_hours(minutes);
+    if least == most {
+        return format!("{most} replicas throughout, {hours:.1} replica-hours");
     }
+    format!(
+        "{least} to {most} replicas, {hours:.1} replica-hours; the most from {}",
+        clock(at)
+    )
+}
+
+/// Writes a situation without its forecasts, which a span shows otherwise.
+fn known<S: Serializer>(of: &Situation, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Known<'a> {
+        metadata: Metadata,
+        known_at: Timestamp,
+        bounds: Bounds,
+        assumptions: &'a [String],
+    }
+    Known {
+        metadata: (&of.autoscaler).into(),
+        known_at: of.at,
+        bounds: of.workload.bounds.into(),
+        assumptions: &of.assumptions,
+    }
+    .serialize(to)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+#[expect(clippy::ref_option, reason = "serde passes references")]
+fn source_word<S: Serializer>(of: &Option<Source>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(source(*of))
 }
 
 /// The minutes, and those of them in which the count changes.

@@ -17,6 +17,7 @@ mod outlook;
 
 use std::sync::Arc;
 
+use foretide_crds::{DecisionStatus, WindowStatus};
 use foretide_domain::{
     Observation, Replicas,
     autoscale::{self, Decision, decide, history},
@@ -24,6 +25,7 @@ use foretide_domain::{
     workload::Workload,
 };
 use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 pub use self::{
     expected::{Change, ExpectedReport, Minute, Span, source},
@@ -34,13 +36,18 @@ use self::{fleet::FleetPlan, observed::GivenReplicas};
 use crate::{
     Error,
     assign::{Assignment, NamedFleet, clusters::Clusters},
+    data,
     inputs::AutoscalerWorkload,
     manifest,
     recording::History,
     template::WorkloadTemplate,
     validate::Accepted,
 };
-use foretide_api::{autoscaler::Autoscaler, validation::FleetSpec};
+use foretide_api::{
+    autoscaler::Autoscaler,
+    status::{decision_status, window_status},
+    validation::FleetSpec,
+};
 
 /// The times that a plan is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,40 +79,40 @@ pub struct Known {
 }
 
 /// Inputs of a plan: the autoscaler, and the state at a moment.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Situation {
     /// The autoscaler.
+    #[serde(rename = "metadata", serialize_with = "data::metadata")]
     pub autoscaler: Autoscaler,
     /// The meaning of its spec.
+    #[serde(flatten, serialize_with = "workload")]
     pub workload: Workload,
+    #[serde(skip)]
     fleet: Option<FleetPlan>,
     /// Template of a pod.
+    #[serde(skip)]
     pub template: WorkloadTemplate,
     /// The moment up to which the histories are known.
     pub at: Timestamp,
     /// Past and forecast of each metric.
+    #[serde(rename = "forecasts", serialize_with = "forecasts")]
     pub outlooks: Vec<Outlook>,
     /// Assumed pods with their measurements.
+    #[serde(skip)]
     observation: Observation,
     /// Everything that is assumed, one sentence each.
     pub assumptions: Vec<String>,
 }
 
 /// A decision and its inputs.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct PlanReport {
-    /// The autoscaler.
-    pub autoscaler: Autoscaler,
-    /// The meaning of its spec.
-    pub workload: Workload,
-    /// Moment of the decision.
-    pub at: Timestamp,
+    /// Inputs of the decision.
+    #[serde(flatten)]
+    pub situation: Situation,
     /// The decision.
+    #[serde(flatten, serialize_with = "decision")]
     pub decision: Decision,
-    /// Past and forecast of each metric.
-    pub outlooks: Vec<Outlook>,
-    /// Everything that is assumed, one sentence each.
-    pub assumptions: Vec<String>,
     /// The division of a fleet.
     pub division: Option<Assignment>,
 }
@@ -324,38 +331,73 @@ impl PlanReport {
     ///
     /// # Errors
     /// A cluster has a utilization, but no metric has a utilization target.
-    pub fn new(situation: Situation) -> Result<Self, Error> {
-        let Situation {
-            autoscaler,
-            workload,
-            outlooks,
-            at,
-            ..
-        } = situation;
-        let pods = &situation.observation.pods;
-        let forecasts = outlooks.iter().filter_map(|outlook| outlook.reading(pods));
+    pub fn new(mut situation: Situation) -> Result<Self, Error> {
+        let (outlooks, workload) = (&situation.outlooks, &situation.workload);
+        let observation = std::mem::take(&mut situation.observation);
         let seen = autoscale::Inputs {
-            forecasts: forecasts.collect(),
-            observation: situation.observation,
+            forecasts: outlooks
+                .iter()
+                .filter_map(|outlook| outlook.reading(&observation.pods))
+                .collect(),
+            observation,
             child: None,
             share: None,
         };
-        let history = history::History::default();
-        let (decision, _) = decide(&workload, &seen, &history, &Settings::default(), at);
-        let demand = observed::demand(&situation.template, &outlooks, at);
-        let division = situation
-            .fleet
-            .map(|fleet| fleet.divided(&workload, &seen, &decision, demand));
+        let (history, at) = (history::History::default(), situation.at);
+        let (decision, _) = decide(workload, &seen, &history, &Settings::default(), at);
+        let demand = observed::demand(&situation.template, outlooks, at);
+        let fleet = situation.fleet.take();
+        let division = fleet
+            .map(|fleet| fleet.divided(workload, &seen, &decision, demand))
+            .transpose()?;
         Ok(Self {
-            autoscaler,
-            workload,
-            at,
+            situation,
             decision,
-            outlooks,
-            assumptions: situation.assumptions,
-            division: division.transpose()?,
+            division,
         })
     }
+}
+
+/// Writes a workload as its bounds and what is left out of its spec.
+fn workload<S: Serializer>(of: &Workload, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Written<'a> {
+        bounds: data::Bounds,
+        problems: Vec<Problem<'a>>,
+    }
+    #[derive(Serialize)]
+    struct Problem<'a> {
+        reason: &'static str,
+        message: &'a str,
+    }
+    let problems = of.problems.iter().map(|problem| Problem {
+        reason: problem.reason.as_str(),
+        message: &problem.message,
+    });
+    Written {
+        bounds: of.bounds.into(),
+        problems: problems.collect(),
+    }
+    .serialize(to)
+}
+
+/// Writes the outlooks that have a forecast, or a reason for its absence.
+fn forecasts<S: Serializer>(of: &[Outlook], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(of.iter().filter_map(Outlook::data))
+}
+
+/// Writes a decision as in an autoscaler's status.
+fn decision<S: Serializer>(of: &Decision, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Written {
+        decision: DecisionStatus,
+        windows: Vec<WindowStatus>,
+    }
+    Written {
+        decision: decision_status(of),
+        windows: window_status(of),
+    }
+    .serialize(to)
 }
 
 /// The replicas that run, where an option or the clusters file gives them.

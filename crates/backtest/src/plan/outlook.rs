@@ -14,8 +14,9 @@ use foretide_domain::{
 };
 use foretide_models::{Forecast, Forecaster};
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
-use crate::recording::History;
+use crate::{data::ForecastData, recording::History};
 use foretide_api::{
     autoscaler::Autoscaler,
     validation::{self, WorkloadFacts},
@@ -43,6 +44,16 @@ pub struct Outlook {
     pub window: Option<SignedDuration>,
     /// The lead time that the forecast assumes.
     pub lead_time: LeadTime,
+}
+
+/// A forecast of a metric as JSON has it.
+#[derive(Debug, Serialize)]
+pub(super) struct OutlookData {
+    metric: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak: Option<Option<f64>>,
+    #[serde(flatten)]
+    forecast: ForecastData,
 }
 
 // === impl Outlook ===
@@ -77,6 +88,17 @@ impl Outlook {
     pub fn target(&self, pods: &[Arc<Pod>]) -> Result<f64, Refused> {
         let target = demand::target(&self.metric, pods, None);
         target.map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))
+    }
+
+    /// The forecast with its peak, or the reason for its absence, as JSON has it.
+    pub(super) fn data(&self) -> Option<OutlookData> {
+        let made = self.forecast.as_ref()?;
+        let samples = made.iter().flat_map(Forecast::samples);
+        Some(OutlookData {
+            metric: self.metric.identifier(),
+            peak: made.is_ok().then(|| self.peak()),
+            forecast: ForecastData::new(made, samples),
+        })
     }
 
     /// The highest value forecast for the prediction window.

@@ -22,7 +22,7 @@ use foretide_domain::{
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
 use self::kind::DocumentKind;
 use crate::manifest::{Document, Location};
@@ -35,9 +35,10 @@ use foretide_api::{
 const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
 
 /// One finding about a manifest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// Place of the field, or of the object.
+    #[serde(flatten)]
     pub place: Location,
     /// Severity of the finding.
     pub severity: Severity,
@@ -46,7 +47,8 @@ pub struct Diagnostic {
 }
 
 /// The severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The object is refused.
     Error,
@@ -200,7 +202,7 @@ impl<'a> Validator<'a> {
 
     fn prediction(&self, document: &Document) -> Vec<Diagnostic> {
         let value = document.value();
-        let mut found = refused(document, &self.tsp.check(&value));
+        let mut found = refused(document, &self.tsp.check(value));
         let references = value.pointer("/metadata/ownerReferences");
         let mut owners = references
             .and_then(|owners| owners.as_array())
@@ -235,13 +237,13 @@ impl<'a> Validator<'a> {
         translate: impl Fn(K) -> Result<Accepted, Invalid>,
     ) -> Validation {
         let value = document.value();
-        let diagnostics = refused(document, &rules.check(&value));
+        let diagnostics = refused(document, &rules.check(value));
         let refused =
             |diagnostics| Validation::without_autoscaler(Subject::Autoscaler, diagnostics);
         if !diagnostics.is_empty() {
             return refused(diagnostics);
         }
-        let object = match serde_json::from_value::<K>(value) {
+        let object = match K::deserialize(value) {
             Ok(object) => object,
             Err(error) => {
                 let message = format!("cannot be read: {error}");

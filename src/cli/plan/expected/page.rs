@@ -58,7 +58,7 @@ pub fn chart(report: &ExpectedReport) -> Chart {
     let panel = Panel {
         id: "expected".to_owned(),
         name: "Expected".to_owned(),
-        note: format!("{:.1} replica-hours", report.replica_hours()),
+        note: format!("{:.1} replica-hours", report.replica_hours),
         unit: Unit::Replicas,
         layers: layers.collect(),
         windows: windows(report),
@@ -66,7 +66,7 @@ pub fn chart(report: &ExpectedReport) -> Chart {
     };
     Chart {
         title: format!("{}: replicas to expect", report.situation.autoscaler.name()),
-        description: report.verdict(),
+        description: report.message.clone(),
         span: (report.span.from, report.span.to),
         panels: vec![panel],
         ..Chart::default()
@@ -118,7 +118,7 @@ pub fn html(report: &ExpectedReport) -> Result<String, Failure> {
     let page = Page {
         title: format!("{}: {title}", situation.autoscaler.name()),
         about,
-        verdict: paragraph(&report.verdict()),
+        verdict: paragraph(&report.message),
         sections: sections.into(),
     };
     Ok(page.html())

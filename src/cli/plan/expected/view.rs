@@ -1,13 +1,10 @@
 //! The expected replicas of a span: as text, as JSON, and as CSV with one row per minute.
 
-use std::fmt::Write as _;
-
 use foretide_backtest::{
     clock,
-    plan::{Change, ExpectedReport, Outlook, source},
+    plan::{Change, ExpectedReport, Minute, Outlook, source},
 };
 use foretide_models::{Prediction, Sample};
-use serde_json::{Value, json};
 
 use crate::cli::{
     output::{Paint, Screen, Size, flowed, wrapped},
@@ -39,19 +36,11 @@ pub fn text(report: &ExpectedReport, screen: Screen) -> String {
         picture(report, screen),
         format!(
             "{}\n",
-            screen.paint(
-                Paint::Strong,
-                &wrapped(&report.verdict(), screen.width(), "")
-            )
+            screen.paint(Paint::Strong, &wrapped(&report.message, screen.width(), ""))
         ),
         changes(report, screen),
     ];
-    let mut assumed = String::new();
-    for assumption in &report.situation.assumptions {
-        let line = wrapped(&format!("assumed: {assumption}"), screen.width(), "  ");
-        let _infallible = writeln!(assumed, "{}", screen.paint(Paint::Dim, &line));
-    }
-    blocks.push(assumed);
+    blocks.push(screen.assumed(&report.situation.assumptions));
     blocks.retain(|block| !block.is_empty());
     blocks.join("\n")
 }
@@ -162,52 +151,25 @@ fn picture(report: &ExpectedReport, screen: Screen) -> String {
 /// Two or more lines for each change: the time with the count, and the reason.
 fn changes(report: &ExpectedReport, screen: Screen) -> String {
     let arrow = if screen.unicode { "→" } else { "->" };
-    let mut text = String::new();
-    for change in &report.changes {
+    let lines = report.changes.iter().map(|change| {
         let Change { at, to, .. } = change;
         let count = change
             .from
             .map_or_else(|| to.to_string(), |from| format!("{from} {arrow} {to}"));
         let source = screen.paint(Paint::Dim, source(change.source));
         let reason = wrapped(&change.reason, screen.width() - 2, "  ");
-        let _infallible = writeln!(text, "{}  {count}  {source}\n  {reason}", clock(*at));
-    }
-    text
-}
-
-/// The report as JSON.
-pub fn json(report: &ExpectedReport) -> Value {
-    let situation = &report.situation;
-    let (autoscaler, bounds) = (&situation.autoscaler, situation.workload.bounds);
-    json!({
-        "metadata": { "name": autoscaler.name(), "namespace": autoscaler.metadata().namespace },
-        "knownAt": situation.at.to_string(),
-        "from": report.span.from.to_string(),
-        "to": report.span.to.to_string(),
-        "forecastUntil": report.forecast_until.map(|until| until.to_string()),
-        "bounds": { "min": bounds.min.get(), "max": bounds.max.get() },
-        "replicaHours": report.replica_hours(),
-        "message": report.verdict(),
-        "changes": report.changes.iter().map(|change| json!({
-            "at": change.at.to_string(),
-            "from": change.from.map(foretide_domain::Replicas::get),
-            "to": change.to.get(),
-            "source": source(change.source),
-            "message": change.reason,
-        })).collect::<Vec<_>>(),
-        "assumptions": situation.assumptions,
-    })
+        format!("{}  {count}  {source}\n  {reason}\n", clock(*at))
+    });
+    lines.collect()
 }
 
 /// One row per minute; beyond the forecasts, the cell is empty.
 pub fn csv(report: &ExpectedReport) -> String {
-    let mut text = "time,replicas,forecast_replicas,source\n".to_owned();
-    for minute in &report.minutes {
-        let _infallible = write!(text, "{},{},", minute.at, minute.replicas);
-        if let Some(replicas) = minute.forecast_replicas {
-            let _infallible = write!(text, "{}", (replicas * 1e6).round() / 1e6);
-        }
-        let _infallible = writeln!(text, ",{}", source(minute.source));
-    }
-    text
+    let rows = report.minutes.iter().map(|minute| {
+        let Minute { at, replicas, .. } = minute;
+        let forecast = minute.forecast_replicas.map(|it| (it * 1e6).round() / 1e6);
+        let forecast = forecast.map_or_else(String::new, |replicas| replicas.to_string());
+        format!("{at},{replicas},{forecast},{}\n", source(minute.source))
+    });
+    "time,replicas,forecast_replicas,source\n".to_owned() + &rows.collect::<String>()
 }
