@@ -144,12 +144,12 @@ impl Process {
         let clusters = self.clusters(campaign.as_ref().map(Campaign::leadership));
         let page = Arc::new(self.page(&clusters));
         let site = self.page_site(Arc::clone(&page));
-        let metrics = http::router(
+        let router = http::router(
             Arc::clone(&self.telemetry),
             clock.clone(),
             self.metrics_access(),
-        );
-        let router = metrics.merge(site.router());
+        )
+        .merge(site.router());
         let shared = self.shared(&page);
         let forecaster = self.forecaster(&clusters, &shared, adapter.rules.clone())?;
         if !self.config.object_metrics {

@@ -42,8 +42,7 @@ pub async fn of_command(
     };
     let problem = match &adapter.origin {
         Some(origin) => {
-            let outcome = adapter.rules.reload(adapter.read(origin).await);
-            let problem = outcome.problem();
+            let problem = adapter.rules.reload(adapter.read(origin).await).problem();
             problem.map(|problem| format!("prometheus-adapter rules of {origin}: {problem}"))
         }
         None => None,

@@ -59,13 +59,14 @@ impl Host for PageHost {
     }
 
     fn health(&self) -> Health {
-        let reports = self.hub.watches();
-        let watches = reports.iter().map(|watch| self.watch(watch));
+        let watches = self.hub.watches();
         let servers = self.telemetry.servers();
         Health {
             unready: self.telemetry.unready(),
             lag_seconds: self.telemetry.lag_seconds(),
             sources: watches
+                .iter()
+                .map(|watch| self.watch(watch))
                 .chain(servers.into_iter().map(server))
                 .chain(self.memory())
                 .collect(),
@@ -103,9 +104,7 @@ impl PageHost {
     /// The copies of objects in memory, if they have a limit.
     fn memory(&self) -> Option<SourceHealth> {
         let limit = self.machine.memory()?.limit() >> 20;
-        let left_out = left_out(&self.machine);
-        let most = left_out.iter().max_by_key(|(_, objects)| **objects);
-        let problem = most.map_or_else(String::new, |((cluster, namespace), objects)| {
+        let problem = left_out(&self.machine).iter().max_by_key(|(_, objects)| **objects).map_or_else(String::new, |((cluster, namespace), objects)| {
             let place = [("namespace", namespace), ("member", cluster)];
             let place = place.into_iter().filter(|(_, name)| !name.is_empty());
             let place: Vec<_> = place.map(|(what, name)| format!("{what} {name}")).collect();

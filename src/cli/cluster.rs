@@ -85,8 +85,7 @@ impl ReadCluster<'_> {
     /// The autoscaler does not exist, or cannot be read.
     pub fn autoscaler(&self, namespace: &str, name: &str) -> Result<Document, Failure> {
         let request = self.connection.any_autoscaler(namespace, name);
-        let answer = self.runtime.block_on(request);
-        let found = answer.map_err(|error| match error {
+        let found = self.runtime.block_on(request).map_err(|error| match error {
             ClusterError::NotFound { .. } => Failure::runtime(format!(
                 "no EffectiveHorizontalPodAutoscaler, HorizontalPodAutoscaler or ScaledObject {namespace}/{name} \
                  found; list them with: kubectl get hpa -n {namespace}"

@@ -270,10 +270,8 @@ fn window_remark(activity: Activity, window: &Window) -> Option<String> {
         let remark = standing_remark(&found).filter(|_| found.at == at)?;
         Some(format!("{name} {remark}"))
     };
-    let start = edge("start", activity.since, window.start(), window.start_zone());
-    let end = || edge("end", activity.until?, window.end(), window.end_zone());
-    start
-        .or_else(end)
+    edge("start", activity.since, window.start(), window.start_zone())
+        .or_else(|| edge("end", activity.until?, window.end(), window.end_zone()))
         .or_else(|| within_remark(activity, window.start_zone()))
 }
 

@@ -428,8 +428,7 @@ fn no_decision(autoscaler: &Autoscaler, screen: Screen) -> String {
 
 /// The zones of the cron windows of a spec; `Local` is the controller's, which is not known here.
 fn zones(autoscaler: &Autoscaler) -> Zones {
-    let crons = autoscaler.spec().crons.iter().flatten();
-    let zones = crons.filter_map(|cron| {
+    let zones = autoscaler.spec().crons.iter().flatten().filter_map(|cron| {
         let zone = Zone::parse(cron.timezone.as_deref().unwrap_or_default(), &Zone::utc()).ok()?;
         Some((cron.name.clone().unwrap_or_default(), zone))
     });

@@ -84,13 +84,12 @@ pub fn name(path: &Path) -> String {
 }
 
 fn listed(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_manifest = |path: &PathBuf| {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        path.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))
-    };
     let entries = std::fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
     let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
-    paths.retain(is_manifest);
+    paths.retain(|path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        path.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))
+    });
     // The order of a directory depends on the file system.
     paths.sort();
     Ok(paths)

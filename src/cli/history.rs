@@ -305,8 +305,8 @@ impl HistoryArgs {
             from = to + STEP.as_secs();
         }
         if samples.is_empty() {
-            let ends = [end - self.last.as_secs(), end];
-            let span = ends.map(|at| minute(Timestamp::from_second(at).ok()));
+            let span =
+                [end - self.last.as_secs(), end].map(|at| minute(Timestamp::from_second(at).ok()));
             let headers = reader.headers_in_words(query);
             return Err(Unread::Metric(empty(query, &span.join(" and "), headers)));
         }

@@ -102,8 +102,8 @@ impl<'a> Plot<'a> {
     fn highest(&self) -> f64 {
         let past = self.history.iter().chain(self.capacity).map(|s| s.value);
         let forecast = self.forecast.iter();
-        let values = past.chain(forecast.map(|p| p.upper.unwrap_or(p.value)));
-        values.fold(0.0, f64::max)
+        past.chain(forecast.map(|p| p.upper.unwrap_or(p.value)))
+            .fold(0.0, f64::max)
     }
 
     /// The instants of all values.
@@ -125,10 +125,9 @@ impl<'a> Plot<'a> {
         let down = canvas.dots_down();
         let lowest = size.rows.saturating_sub(1);
         // The line is drawn above its value, so that it hides nothing within capacity.
-        let level = |level: Option<f64>| Some(dot(level?, top, height).div_ceil(down).min(lowest));
         let heights: Vec<_> = highest(self.capacity, axis)
             .into_iter()
-            .map(level)
+            .map(|level: Option<f64>| Some(dot(level?, top, height).div_ceil(down).min(lowest)))
             .collect();
         let short = self.short_columns(axis);
         for (column, row, piece) in steps::pieces(&heights) {

@@ -46,10 +46,10 @@ pub fn man(args: &ManArgs) -> Result<CommandOutput, Failure> {
     }
     let mut page = Vec::new();
     let version = format!("foretide {}", env!("CARGO_PKG_VERSION"));
-    let rendered = clap_mangen::Man::new(command.clone())
+    clap_mangen::Man::new(command.clone())
         .source(version)
-        .render(&mut page);
-    rendered.map_err(|error| Failure::runtime(chain(&error)))?;
+        .render(&mut page)
+        .map_err(|error| Failure::runtime(chain(&error)))?;
     Ok(CommandOutput::text(String::from_utf8_lossy(&page)))
 }
 

@@ -242,14 +242,13 @@ fn conflicts_with_given(command: &Command, flag: &str, given: &ArgMatches) -> bo
         .get_arguments()
         .find(|arg| arg.get_long() == Some(flag));
     let excluded = arg.map(|arg| command.get_arg_conflicts_with(arg));
-    let is_given = |arg: &Arg| {
+    excluded.into_iter().flatten().any(|arg: &Arg| {
         let source = given.value_source(arg.get_id().as_str());
         matches!(
             source,
             Some(ValueSource::CommandLine | ValueSource::EnvVariable)
         )
-    };
-    excluded.into_iter().flatten().any(is_given)
+    })
 }
 
 /// The name of the field for a flag: `sync-period` becomes `syncPeriod`.
@@ -266,20 +265,20 @@ fn field_of(flag: &str) -> String {
 
 /// The flags that are fields.
 fn fields(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
-    let named = command
+    command
         .get_arguments()
-        .filter_map(|arg| Some((arg.get_long()?, arg)));
-    named.filter(|(flag, _)| !FLAGS_WITHOUT_FIELD.contains(flag))
+        .filter_map(|arg| Some((arg.get_long()?, arg)))
+        .filter(|(flag, _)| !FLAGS_WITHOUT_FIELD.contains(flag))
 }
 
 /// The problem of a value, if there is one, in the words of the flag's parser.
 fn invalid_value(command: &Command, flag: &str, values: &[String]) -> Option<String> {
     let flags = values.iter().map(|value| format!("--{flag}={value}"));
     let words = std::iter::once("foretide".to_owned()).chain(flags);
-    let error = without_environment(command.clone())
+    let text = without_environment(command.clone())
         .try_get_matches_from(words)
-        .err()?;
-    let text = error.to_string();
+        .err()?
+        .to_string();
     let reason = text.trim_start_matches("error: ").split("\n\n").next();
     let lines = reason.unwrap_or_default().lines().map(str::trim);
     Some(lines.collect::<Vec<_>>().join(" "))

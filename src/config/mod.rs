@@ -206,8 +206,8 @@ impl TryFrom<ControllerArgs> for Config {
 /// Returns whether a text is a label that the Secrets of members may have: `KEY=VALUE`, or `KEY`.
 pub(crate) fn is_member_label(text: &str) -> bool {
     let plain = |part: &str, more: &[u8]| {
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
-        part.bytes().all(allowed)
+        part.bytes()
+            .all(|b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b))
     };
     let (key, value) = text.split_once('=').unwrap_or((text, ""));
     !key.is_empty() && plain(key, b"/") && plain(value, b"")
@@ -332,8 +332,8 @@ fn cluster_label(value: String) -> Result<String, ConfigError> {
 #[must_use]
 pub fn system_zone() -> Zone {
     let system = TimeZone::system();
-    let named = system
+    system
         .iana_name()
-        .and_then(|name| Zone::parse(name, &Zone::utc()).ok());
-    named.unwrap_or_else(Zone::utc)
+        .and_then(|name| Zone::parse(name, &Zone::utc()).ok())
+        .unwrap_or_else(Zone::utc)
 }

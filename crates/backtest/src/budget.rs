@@ -178,8 +178,7 @@ impl BudgetReport {
 
 /// Autoscalers without a part in the budget, and the assumptions, each sentence once.
 fn remarks(setups: &[Setup], autoscalers: &[BudgetedAutoscaler]) -> Vec<String> {
-    let without_share = autoscalers.iter().filter(|it| !it.shares_budget);
-    let left = without_share.map(|it| {
+    let left = autoscalers.iter().filter(|it| !it.shares_budget).map(|it| {
         let name = &it.metadata.name;
         format!("{name} takes no part in the budget: its spec chooses its quantile, or its algorithm has none")
     });

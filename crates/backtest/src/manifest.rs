@@ -187,8 +187,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, YamlError> {
             message,
         }
     })?;
-    let objects = roots.into_iter().flat_map(expanded);
-    let documents = objects.map(|root| {
+    let documents = roots.into_iter().flat_map(expanded).map(|root| {
         let (line, mut lines) = (root.line, BTreeMap::new());
         Document {
             file: file.to_owned(),

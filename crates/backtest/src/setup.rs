@@ -315,8 +315,8 @@ fn metrics(workload: &Workload, histories: &[History]) -> Vec<RecordedMetric> {
 /// The next full minute, so that rows have round times.
 fn whole_minute(at: Timestamp) -> Timestamp {
     let seconds = MINUTE.as_secs();
-    let up = at.as_second().div_euclid(seconds) + i64::from(at.as_second().rem_euclid(seconds) > 0);
-    up.checked_mul(seconds)
+    (at.as_second().div_euclid(seconds) + i64::from(at.as_second().rem_euclid(seconds) > 0))
+        .checked_mul(seconds)
         .and_then(|second| Timestamp::from_second(second).ok())
         .unwrap_or(at)
 }

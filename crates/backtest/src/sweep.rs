@@ -86,9 +86,9 @@ impl FromStr for Quantiles {
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split(',').map(|quantile| quantile.trim().parse());
         let numbers: Result<Vec<f64>, _> = parsed.collect();
-        let quantiles =
-            numbers.map_err(|_| format!("expected numbers such as 0.8,0.9,0.95, got {text:?}"))?;
-        quantiles.try_into()
+        numbers
+            .map_err(|_| format!("expected numbers such as 0.8,0.9,0.95, got {text:?}"))?
+            .try_into()
     }
 }
 

@@ -177,8 +177,8 @@ fn written(document: &Document) -> Result<WorkloadTemplate, TemplateError> {
         name: document.name().to_owned(),
         problem,
     };
-    let value = document.value();
-    let spec = value
+    let spec = document
+        .value()
         .pointer("/spec/template/spec")
         .cloned()
         .unwrap_or(Value::Null);

@@ -105,8 +105,8 @@ impl FromStr for Bound {
             "" => Some(written),
             unit => written.strip_suffix(unit),
         };
-        let parsed = number.and_then(|number| number.trim().parse::<f64>().ok());
-        let limit = parsed
+        let limit = number
+            .and_then(|number| number.trim().parse::<f64>().ok())
             .filter(|limit| limit.is_finite())
             .ok_or_else(refused)?;
         Ok(Self { quantity, limit })

@@ -87,8 +87,7 @@ fn table(report: &BudgetReport, screen: Screen) -> String {
     };
     let each = report.autoscalers.iter().flat_map(|autoscaler| {
         let [plain, ..] = &autoscaler.candidates;
-        let runs = autoscaler.candidates.iter().enumerate();
-        runs.map(
+        autoscaler.candidates.iter().enumerate().map(
             move |(
                 index,
                 BudgetRun {

@@ -31,7 +31,7 @@ impl Panel<'_> {
     /// The picture in characters, one line per row.
     pub fn draw(&self, size: Size, screen: Screen) -> String {
         let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
-        let plot = Plot {
+        Plot {
             history: &self.demand(),
             capacity: &self.capacity(),
             shortages: &self.shortages(),
@@ -39,8 +39,8 @@ impl Panel<'_> {
             span: Some(self.span),
             top: Some(self.top),
             ..Plot::new(&label)
-        };
-        plot.render(size, screen)
+        }
+        .render(size, screen)
     }
 
     /// The picture as data, without its name and totals; the forecast is that of `result`.

@@ -199,8 +199,8 @@ pub fn absences(report: &BacktestReport) -> Vec<String> {
 }
 
 fn warnings(report: &BacktestReport, screen: Screen) -> String {
-    let absences = absences(report).into_iter();
-    absences
+    absences(report)
+        .into_iter()
         .map(|line| screen.line(Some(Paint::Warning), line))
         .collect()
 }

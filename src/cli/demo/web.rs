@@ -160,19 +160,18 @@ impl Host for DemoHost {
     }
 
     fn health(&self) -> Health {
-        let source = |name: &str| SourceHealth {
-            name: name.to_owned(),
-            healthy: true,
-            age_seconds: Some(0.0),
-            errors: 0,
-            problem: String::new(),
-        };
         Health {
             unready: self
                 .replays()
                 .then(|| "replaying the last four days".to_owned()),
             sources: ["simulated demand", "simulated clusters"]
-                .map(source)
+                .map(|name: &str| SourceHealth {
+                    name: name.to_owned(),
+                    healthy: true,
+                    age_seconds: Some(0.0),
+                    errors: 0,
+                    problem: String::new(),
+                })
                 .into(),
             ..Health::default()
         }

@@ -29,14 +29,14 @@ pub fn fleet_text(fdhpa: &Arc<FederatedHPA>, screen: Screen, local: &Zone) -> St
         .spec
         .federated_hpa_assignment
         .federated_hpa_assignment_type;
-    let explanation = Explanation {
+    Explanation {
         heading: heading(&autoscaler, Some(policy.unwrap_or_default()), screen),
         autoscaler: &autoscaler,
         metrics,
         invalid,
         clusters: clusters(fdhpa, screen),
-    };
-    explanation.text(screen)
+    }
+    .text(screen)
 }
 
 /// The JSON of an autoscaler of one cluster, with `status.clusters` and `status.unassigned` added.

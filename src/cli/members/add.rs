@@ -266,8 +266,8 @@ fn left_behind(remains: &[String]) -> String {
 }
 
 fn given<const N: usize>(pairs: [(&str, Option<String>); N]) -> BTreeMap<String, String> {
-    let given = pairs.into_iter();
-    given
+    pairs
+        .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?)))
         .collect()
 }

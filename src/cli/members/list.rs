@@ -77,8 +77,7 @@ async fn ask(members: &mut [ListedMember], namespace: &str, machine: &Machine) {
 fn add_shares(members: &mut Vec<ListedMember>, shares: &[FleetShare]) {
     let mut fleets: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for share in shares {
-        let of_member = fleets.entry(&share.member).or_default();
-        of_member.push(&share.fleet);
+        fleets.entry(&share.member).or_default().push(&share.fleet);
     }
     for member in members.iter_mut() {
         let left = fleets.remove(&*member.name);

@@ -78,8 +78,7 @@ pub fn in_member(place: bool) -> Vec<Value> {
 }
 
 fn rules(place: bool) -> Vec<Value> {
-    let rule = |right: &foretide_kube::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
-    permissions(place).iter().map(rule).collect()
+    permissions(place).iter().map(|right: &foretide_kube::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs})).collect()
 }
 
 /// A kubeconfig with a token.

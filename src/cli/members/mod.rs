@@ -69,10 +69,9 @@ struct HubArgs {
 }
 
 fn secret_label(text: &str) -> Result<String, String> {
-    let expected = || "expected KEY=VALUE or KEY".to_owned();
     is_member_label(text)
         .then(|| text.to_owned())
-        .ok_or_else(expected)
+        .ok_or_else(|| "expected KEY=VALUE or KEY".to_owned())
 }
 
 /// Checks a key of a Secret as the API does.
@@ -97,10 +96,10 @@ fn profiles_warning(error: Option<&ClusterError>) -> String {
 /// # Errors
 /// A cluster cannot be reached or refuses a request, or a kubeconfig cannot be used.
 pub fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let built = tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build();
-    let runtime = built.map_err(|error| Failure::runtime(chain(&error)))?;
+        .build()
+        .map_err(|error| Failure::runtime(chain(&error)))?;
     let (screen, machine) = (context.screen, &context.machine);
     match &args.command {
         Command::Add(args) => runtime.block_on(add::run(args, machine)),

@@ -237,8 +237,8 @@ impl Lab {
             let message = "other experiments are being received; try again";
             Refusal::new(StatusCode::TOO_MANY_REQUESTS, message)
         })?;
-        let received = Json::from_request(request, &()).await;
-        received
+        Json::from_request(request, &())
+            .await
             .map(|Json(experiment)| experiment)
             .map_err(|rejection| unreadable(&rejection))
     }

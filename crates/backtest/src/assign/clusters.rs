@@ -187,11 +187,10 @@ impl Clusters {
         at: Timestamp,
     ) -> Total {
         let parts = ClassifiedFleet::new(policy, members, ledger, at).participation();
-        let is_counted = |member: &&Member| {
+        let each = members.iter().filter(|member: &&Member| {
             let part = parts.get(&member.profile.name);
             part == Some(&Participation::Counted) && member.pods.is_some()
-        };
-        let each = members.iter().filter(is_counted);
+        });
         let sum = each.map(|member| member.demand).sum::<Option<f64>>();
         let demand = self.fleet.demand.or(sum);
         let most = policy.bounds.max;
@@ -225,8 +224,8 @@ impl Clusters {
         target: Option<i64>,
         now: Timestamp,
     ) -> Result<Vec<Member>, ClustersError> {
-        let clusters = self.clusters.iter();
-        clusters
+        self.clusters
+            .iter()
             .map(|cluster| cluster.member(target, now))
             .collect()
     }
@@ -252,9 +251,6 @@ impl Cluster {
             Health::Ready | Health::NotReady { .. } => now,
         };
         let blocked = (self.unschedulable > 0).then(|| since(self.unschedulable_for.as_ref()));
-        let bounds = |bounds: Bounds| {
-            ReplicaBounds::new(Replicas::new(bounds.min), Replicas::new(bounds.max))
-        };
         Ok(Member {
             profile: self.profile(),
             membership: Membership::Listed,
@@ -266,7 +262,9 @@ impl Cluster {
                 unschedulable: Replicas::new(self.unschedulable),
                 unschedulable_since: blocked,
             }),
-            hpa: self.hpa.map(bounds),
+            hpa: self.hpa.map(|bounds: Bounds| {
+                ReplicaBounds::new(Replicas::new(bounds.min), Replicas::new(bounds.max))
+            }),
             desired: self.desired.map(Replicas::new),
             demand: self.demand(target)?,
             capacity: self.capacity().map(Replicas::new),
@@ -326,8 +324,8 @@ impl ClusterTaint {
 }
 
 fn before(now: Timestamp, age: Option<SignedDuration>) -> Timestamp {
-    let then = now.checked_sub(age.unwrap_or(LONG));
-    then.unwrap_or(Timestamp::MIN)
+    now.checked_sub(age.unwrap_or(LONG))
+        .unwrap_or(Timestamp::MIN)
 }
 
 /// A field with an invalid value.

@@ -64,8 +64,7 @@ impl Previous {
         if written.kind != "Assignment" {
             return Err(format!("its kind is {}", written.kind));
         }
-        let clusters = written.clusters.into_iter();
-        let bounds = clusters.filter_map(|cluster| {
+        let bounds = written.clusters.into_iter().filter_map(|cluster| {
             // No HPA has a maximum of 0, so such bounds were not applied.
             let (min, max) = (cluster.min?, cluster.max.filter(|max| *max > 0)?);
             let bounds = ReplicaBounds::new(Replicas::new(min), Replicas::new(max));

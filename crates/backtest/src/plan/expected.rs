@@ -140,8 +140,7 @@ impl ExpectedReport {
         };
         let outlooks = situation.outlooks.iter();
         let forecasts: Vec<_> = outlooks.filter_map(|outlook| outlook.ahead(pods)).collect();
-        let reaches = forecasts.iter().filter_map(|it| it.reach(workload));
-        let forecast_until = reaches.min();
+        let forecast_until = forecasts.iter().filter_map(|it| it.reach(workload)).min();
         situation.require_knowledge(span, forecast_until)?;
         let count = situation.observation.scale.spec;
         let ahead = Ahead::new(workload.clone(), forecasts, count, span.from);
@@ -161,8 +160,7 @@ impl ExpectedReport {
 
 /// Returns the replica-hours of some minutes.
 fn replica_hours(minutes: &[Minute]) -> f64 {
-    let replicas = minutes.iter().map(|it| it.replicas.as_f64());
-    replicas.sum::<f64>() / 60.0
+    minutes.iter().map(|it| it.replicas.as_f64()).sum::<f64>() / 60.0
 }
 
 /// The minutes of a span in one sentence.

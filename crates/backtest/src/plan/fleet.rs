@@ -58,10 +58,10 @@ impl FleetPlan {
     /// The count that forecast, cron windows and metrics of fleet scope ask for.
     fn floor(&self, workload: &Workload, seen: &Inputs, decision: &Decision) -> Option<Replicas> {
         let metrics = workload.metrics.iter().zip(&seen.observation.readings);
-        let own =
-            metrics.filter(|(metric, _)| self.fleet.spec.scopes.contains(&metric.identifier()));
-        let (metrics, readings): (Vec<_>, Vec<_>) =
-            own.map(|(m, r)| (m.clone(), r.clone())).unzip();
+        let (metrics, readings): (Vec<_>, Vec<_>) = metrics
+            .filter(|(metric, _)| self.fleet.spec.scopes.contains(&metric.identifier()))
+            .map(|(m, r)| (m.clone(), r.clone()))
+            .unzip();
         if metrics.is_empty() {
             // Only forecasts and cron windows ask for a count: the floor lane of the decision.
             return decision.floor;

@@ -86,8 +86,8 @@ impl Outlook {
 
     /// Amount that one replica carries.
     pub fn target(&self, pods: &[Arc<Pod>]) -> Result<f64, Refused> {
-        let target = demand::target(&self.metric, pods, None);
-        target.map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))
+        demand::target(&self.metric, pods, None)
+            .map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))
     }
 
     /// The forecast with its peak, or the reason for its absence, as JSON has it.
@@ -109,8 +109,7 @@ impl Outlook {
 
     fn predicted(&self, forecast: &Forecast, pods: &[Arc<Pod>]) -> Result<Predicted, Refused> {
         let window = self.window.unwrap_or_default();
-        let predicted = Predicted::by(forecast, self.at, window, self.target(pods)?);
-        predicted.ok_or_else(|| {
+        Predicted::by(forecast, self.at, window, self.target(pods)?).ok_or_else(|| {
             Refused::new(
                 Reason::Expired,
                 "the forecast does not cover the prediction window",

@@ -166,8 +166,7 @@ pub fn of_values(metric: &str, file: &str, samples: &[Sample]) -> Result<History
     };
     for (index, sample) in samples.iter().enumerate() {
         let position = Position::Value(index);
-        let checked = measured(sample.value);
-        let value = checked
+        let value = measured(sample.value)
             .map_err(|expected| rows.unreadable(position, &sample.value.to_string(), expected))?;
         rows.rows.push(Row {
             position,
@@ -275,8 +274,7 @@ impl Rows {
         self.rows.sort_by_key(|row| row.at);
         self.check_conflicts()?;
         self.check_gaps()?;
-        let rows = self.rows.iter();
-        let samples = rows.filter_map(|row| {
+        let samples = self.rows.iter().filter_map(|row| {
             Some(Sample {
                 at: row.at,
                 value: row.value?,

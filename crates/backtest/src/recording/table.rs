@@ -265,8 +265,7 @@ impl<'a> Format<'a> {
 
 /// Returns whether the comma of a value may separate thousands, as in `1,020`; `None` without a comma.
 fn may_be_thousands(value: &str) -> Option<bool> {
-    let number = value.split(char::is_whitespace).next()?;
-    let (before, after) = number.split_once(',')?;
+    let (before, after) = value.split(char::is_whitespace).next()?.split_once(',')?;
     let before = before.trim_start_matches(['-', '+']);
     let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_start = (1..=3).contains(&before.len()) && !before.starts_with('0');

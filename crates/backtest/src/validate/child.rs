@@ -165,6 +165,6 @@ fn sources(metric: &MetricSpec) -> Vec<Source<'_>> {
 }
 
 fn of_resource(target: &MetricTarget) -> Option<&'static str> {
-    let both = target.average_utilization.is_some() && target.average_value.is_some();
-    both.then_some("averageUtilization and averageValue")
+    (target.average_utilization.is_some() && target.average_value.is_some())
+        .then_some("averageUtilization and averageValue")
 }

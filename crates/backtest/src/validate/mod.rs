@@ -203,8 +203,8 @@ impl<'a> Validator<'a> {
     fn prediction(&self, document: &Document) -> Vec<Diagnostic> {
         let value = document.value();
         let mut found = refused(document, &self.tsp.check(value));
-        let references = value.pointer("/metadata/ownerReferences");
-        let mut owners = references
+        let mut owners = value
+            .pointer("/metadata/ownerReferences")
             .and_then(|owners| owners.as_array())
             .into_iter()
             .flatten();
@@ -365,10 +365,7 @@ fn problems(document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
 
 /// Warns of the metrics that have no forecast until their totals are seen to divide among pods.
 fn undivided(document: &Document, workload: &Workload) -> Vec<Diagnostic> {
-    let metrics = workload.metrics.iter().enumerate();
-    let undivided = metrics.filter(|(_, metric)| !Division::presumed(metric).divides());
-    let predicted = undivided.filter(|_| workload.prediction.is_some());
-    let warnings = predicted.map(|(index, metric)| {
+    workload.metrics.iter().enumerate().filter(|(_, metric)| !Division::presumed(metric).divides()).filter(|_| workload.prediction.is_some()).map(|(index, metric)| {
         let field = format!("spec.metrics[{index}]");
         let message = format!(
             "{field}: no forecast of {} is made until the controller has seen its total stay the same when pods come and \
@@ -376,17 +373,16 @@ fn undivided(document: &Document, workload: &Workload) -> Vec<Diagnostic> {
             metric.identifier()
         );
         Diagnostic::new(document.find(&field), Severity::Warning, message)
-    });
-    warnings.collect()
+    }).collect()
 }
 
 /// Path of the cron of a name.
 fn cron_path(spec: &EffectiveHorizontalPodAutoscalerSpec, name: &str) -> String {
     let crons = spec.crons.iter().flatten();
-    let position = crons
+    crons
         .map(|cron| cron.name.as_deref().unwrap_or_default())
-        .position(|n| n == name);
-    position.map_or_else(|| "spec.crons".to_owned(), |i| format!("spec.crons[{i}]"))
+        .position(|n| n == name)
+        .map_or_else(|| "spec.crons".to_owned(), |i| format!("spec.crons[{i}]"))
 }
 
 /// Returns whether a document is of one of Foretide's kinds.

@@ -53,8 +53,8 @@ impl FleetRun {
         let object: FederatedHPA = serde_saphyr::from_str(AUTOSCALER).map_err(unusable)?;
         let settings = Settings::default();
         let period = SignedDuration::from_secs(15);
-        let validated = validation::fleet(&object, &context.local, period, &settings);
-        let spec = validated.map_err(unusable)?;
+        let spec =
+            validation::fleet(&object, &context.local, period, &settings).map_err(unusable)?;
         Ok(Self {
             autoscaler: Autoscaler::Federated(Arc::new(object)),
             workload: Arc::new(spec.workload),

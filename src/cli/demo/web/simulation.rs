@@ -157,22 +157,22 @@ impl FleetSimulation {
 
     /// The replicas of all clusters, as far as the hub knows them.
     pub fn replicas(&self) -> u32 {
-        let seen = self
+        let pods = self
             .clusters
             .iter()
-            .filter_map(|cluster| cluster.seen.as_ref());
-        let pods = seen.filter_map(|member| member.pods);
+            .filter_map(|cluster| cluster.seen.as_ref())
+            .filter_map(|member| member.pods);
         pods.map(|pods| pods.replicas.get()).sum()
     }
 
     /// The demand of all clusters in replicas, while the hub can measure it.
     pub fn total_demand(&self) -> Option<f64> {
         let seen = self.clusters.iter().map(|cluster| cluster.seen.as_ref());
-        let demand = seen.map(|seen| {
+        seen.map(|seen| {
             let ready = seen.filter(|member| member.health == Health::Ready);
             ready?.demand
-        });
-        demand.sum()
+        })
+        .sum()
     }
 
     /// The last observation of a cluster.

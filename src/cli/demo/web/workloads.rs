@@ -303,13 +303,13 @@ impl<'a> WorkloadRun<'a> {
         let made = self.ours.forecast();
         let forecast = made.filter(|forecast| at <= forecast.valid_until());
         let all = environment.metrics.iter().zip(&self.targets);
-        let metrics = all.map(|(recorded, target)| MetricRecord {
+        all.map(|(recorded, target)| MetricRecord {
             name: recorded.metric.identifier(),
             demand: recorded.recording.minute_to(end),
             per_replica: *target,
             forecast: forecast.map(|forecast| (Arc::new(forecast.clone()), self.lead_time)),
-        });
-        metrics.collect()
+        })
+        .collect()
     }
 }
 

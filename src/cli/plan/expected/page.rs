@@ -81,8 +81,7 @@ fn points(samples: Vec<Sample>) -> Vec<Point> {
 /// The times at which cron windows are open.
 fn windows(report: &ExpectedReport) -> Vec<Window> {
     let (from, to) = (report.span.from, report.span.to);
-    let windows = report.situation.workload.windows.iter();
-    let open = windows.flat_map(|window| {
+    let open = report.situation.workload.windows.iter().flat_map(|window| {
         let first = window.activities(from).take(MOST_OPENINGS);
         let activities = first.take_while(move |it| it.since < to);
         activities.map(move |activity| Window {
@@ -135,11 +134,11 @@ fn changes(report: &ExpectedReport) -> Html {
             Html::text(&change.reason),
         ]
     };
-    let table = Table {
+    Table {
         caption: "The minutes in which another count is asked for",
         header: &["From", "Replicas before", "After", "Source", "Why"],
         rows: report.changes.iter().map(row).collect(),
         ends_in_words: true,
-    };
-    table.html()
+    }
+    .html()
 }

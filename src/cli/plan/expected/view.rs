@@ -83,8 +83,7 @@ pub fn came(report: &ExpectedReport) -> Vec<Sample> {
 
 /// The top of the scale.
 fn top(report: &ExpectedReport) -> f64 {
-    let minutes = report.minutes.iter();
-    let expected = minutes.map(|it| {
+    let expected = report.minutes.iter().map(|it| {
         it.replicas
             .as_f64()
             .max(it.forecast_replicas.unwrap_or(0.0))
@@ -96,8 +95,7 @@ fn top(report: &ExpectedReport) -> f64 {
 
 /// Replicas that the forecasts ask for, before rounding.
 pub fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
-    let minutes = report.minutes.iter();
-    let foreseen = minutes.filter_map(|minute| {
+    let foreseen = report.minutes.iter().filter_map(|minute| {
         Some(Prediction {
             at: minute.at,
             value: minute.forecast_replicas?,
@@ -109,8 +107,7 @@ pub fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
 
 /// The expected counts.
 pub fn counts(report: &ExpectedReport) -> Vec<Sample> {
-    let minutes = report.minutes.iter();
-    let counts = minutes.map(|minute| Sample {
+    let counts = report.minutes.iter().map(|minute| Sample {
         at: minute.at,
         value: minute.replicas.as_f64(),
     });
