@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use foretide_backtest::{
     Error,
     conversion::{self, Converted},
-    inputs::{self, AutoscalerKind, SelectError},
+    inputs::{self, AutoscalerKind, InputError},
     manifest::Document,
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
@@ -58,7 +58,7 @@ pub fn run(args: &ConvertArgs, context: &CommandContext) -> Result<CommandOutput
                 None => format!("no {KINDS} in the manifests; add its file with -f"),
             }));
         }
-        ref several => return Err(Error::from(SelectError::several(several)).into()),
+        ref several => return Err(Error::from(InputError::several(several)).into()),
     };
     let mut converted = conversion::converted(document)?;
     let strategy = json!("Preview");

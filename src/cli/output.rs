@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 pub use foretide_backtest::API_VERSION;
+use foretide_backtest::runs::RunError;
 use serde::Serialize;
 
 use foretide_base::{
@@ -186,7 +187,7 @@ impl Failure {
 impl From<foretide_backtest::Error> for Failure {
     fn from(error: foretide_backtest::Error) -> Self {
         let message = chain(&error);
-        if matches!(error, foretide_backtest::Error::Stopped(_)) {
+        if matches!(error, foretide_backtest::Error::Run(RunError::Stopped)) {
             Self::runtime(message)
         } else if error.is_about_options() {
             Self::usage(message)

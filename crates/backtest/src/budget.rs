@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     Error, Metadata, data,
-    runs::{RunResult, Runs, real},
+    runs::{RunError, RunResult, Runs, real},
     setup::Setup,
 };
 
@@ -82,14 +82,6 @@ pub struct Totals {
     pub replica_hours_percent: f64,
 }
 
-/// No autoscaler leaves its quantile to the budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "--max-cost-percent: expected an autoscaler with spec.prediction of the algorithm auto, without quantile and \
-     maxUnderProvisionedPercent, and with a target per replica"
-)]
-pub struct BudgetError;
-
 /// Runs all autoscalers together, at one price.
 fn together(
     runs: &[Runs<'_>],
@@ -139,7 +131,7 @@ impl BudgetReport {
         watch: &mut dyn FnMut(f64),
     ) -> Result<Self, Error> {
         if !setups.iter().any(|setup| Runs::of(setup).shares_budget()) {
-            return Err(BudgetError.into());
+            return Err(RunError::NotShared.into());
         }
         let (from, until) = Setup::align(&mut setups)?;
         let runs: Vec<_> = setups.iter().map(Runs::of).collect();

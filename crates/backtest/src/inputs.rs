@@ -36,9 +36,9 @@ pub enum AutoscalerKind {
     Fdhpa,
 }
 
-/// Reason for which documents do not give one autoscaler.
+/// Reason for which documents and histories are not those of one autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SelectError {
+pub enum InputError {
     /// No document is an autoscaler of these kinds.
     #[error("no {0} in the manifests; add its file with -f")]
     None(&'static str),
@@ -48,36 +48,21 @@ pub enum SelectError {
     /// Several autoscalers are left, with these names.
     #[error("several autoscalers; select one with --name: {0}")]
     Several(String),
-    /// The autoscaler is of another kind.
-    #[error("expected {0}, found {1}")]
-    OtherKind(&'static str, &'static str),
+    /// The autoscaler is a fleet.
+    #[error("expected an EffectiveHorizontalPodAutoscaler, found a FederatedHPA")]
+    Fleet,
     /// The autoscaler is refused, for the errors on these lines.
     #[error("{0}")]
     Refused(String),
-}
-
-/// Reason for which histories do not belong to the metrics of an autoscaler.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HistoriesError {
-    /// Metrics without a history.
-    #[error("--csv FILE or --prometheus URL is required: the history of {}", .0.join(" or "))]
-    Missing(Vec<String>),
-    /// A history without metrics.
+    /// There is no history of any of these metrics.
+    #[error("--csv FILE or --prometheus URL is required: the history of {0}")]
+    NoHistory(String),
+    /// A history is given for a spec without metrics.
     #[error("--csv: the autoscaler has no metrics")]
     NoMetrics,
-    /// A history of a metric that the autoscaler does not have, or one too many.
-    #[error(
-        "--csv: {problem} of {metric}; use --csv METRIC=FILE, where METRIC is one of {}",
-        .known.join(", ")
-    )]
-    Unassigned {
-        /// `a history` or `two histories`.
-        problem: &'static str,
-        /// The metric that was named.
-        metric: String,
-        /// Metrics of the autoscaler.
-        known: Vec<String>,
-    },
+    /// One or two histories of a metric, which is none, or already has one, of the last ones.
+    #[error("--csv: {0} of {1}; use --csv METRIC=FILE, where METRIC is one of {2}")]
+    Unassigned(&'static str, String, String),
 }
 
 // === impl AutoscalerKind ===
@@ -104,9 +89,9 @@ impl AutoscalerKind {
     }
 }
 
-// === impl SelectError ===
+// === impl InputError ===
 
-impl SelectError {
+impl InputError {
     /// The error for several autoscalers where one is needed.
     #[must_use]
     pub fn several(documents: &[&Document]) -> Self {
@@ -132,9 +117,9 @@ pub fn chosen(
     let ours: Vec<_> = documents.iter().filter(is_meant).collect();
     let document = match (ours.as_slice(), name) {
         ([document], _) => *document,
-        ([], None) => return Err(SelectError::None(kinds).into()),
-        ([], Some(name)) => return Err(SelectError::NotNamed(kinds, name.to_owned()).into()),
-        (all, _) => return Err(SelectError::several(all).into()),
+        ([], None) => return Err(InputError::None(kinds).into()),
+        ([], Some(name)) => return Err(InputError::NotNamed(kinds, name.to_owned()).into()),
+        (all, _) => return Err(InputError::several(all).into()),
     };
     let validation = validator.validate(document);
     if let Some(accepted) = validation.accepted {
@@ -145,7 +130,7 @@ pub fn chosen(
         .iter()
         .filter(|remark| remark.severity == Severity::Error)
         .map(|remark| format!("{}: {}", remark.place, remark.message));
-    Err(SelectError::Refused(refused.collect::<Vec<_>>().join("\n")).into())
+    Err(InputError::Refused(refused.collect::<Vec<_>>().join("\n")).into())
 }
 
 /// The one autoscaler of one cluster, for answers that do not support fleets.
@@ -162,11 +147,7 @@ pub fn chosen_one(
             autoscaler: Autoscaler::Effective(Arc::new(*ehpa)),
             workload: *workload,
         }),
-        Accepted::Fdhpa(..) => Err(SelectError::OtherKind(
-            "an EffectiveHorizontalPodAutoscaler",
-            "a FederatedHPA",
-        )
-        .into()),
+        Accepted::Fdhpa(..) => Err(InputError::Fleet.into()),
     }
 }
 
@@ -186,7 +167,7 @@ pub fn convert(documents: &mut Vec<Document>, name: Option<&str>) -> Result<Vec<
     let document = match others[..] {
         [document] => document,
         [] => return Ok(Vec::new()),
-        ref all => return Err(SelectError::several(all).into()),
+        ref all => return Err(InputError::several(all).into()),
     };
     let made = conversion::converted(document)?;
     let object = Document::of(document.place().file, &made.object);
@@ -208,7 +189,7 @@ pub fn recorded<'a, T, E: From<Error>>(
     for (named, file) in given {
         let first = known.first().map(String::as_str);
         let Some(metric) = named.or(first) else {
-            return Err(Error::from(HistoriesError::NoMetrics).into());
+            return Err(Error::from(InputError::NoMetrics).into());
         };
         let problem = if !known.iter().any(|known| known == metric) {
             "a history"
@@ -218,17 +199,12 @@ pub fn recorded<'a, T, E: From<Error>>(
             histories.push(read(metric, file)?);
             continue;
         };
-        let metric = metric.to_owned();
-        return Err(Error::from(HistoriesError::Unassigned {
-            problem,
-            metric,
-            known,
-        })
-        .into());
+        let (metric, known) = (metric.to_owned(), known.join(", "));
+        return Err(Error::from(InputError::Unassigned(problem, metric, known)).into());
     }
     // A spec with cron windows only has no metrics, and needs no history.
     if histories.is_empty() && !known.is_empty() {
-        return Err(Error::from(HistoriesError::Missing(known)).into());
+        return Err(Error::from(InputError::NoHistory(known.join(" or "))).into());
     }
     Ok(histories)
 }

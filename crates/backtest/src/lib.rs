@@ -74,17 +74,9 @@ use jiff::Timestamp;
 
 pub use self::data::Metadata;
 use self::{
-    assign::{AssignError, ClustersError, PreviousError},
-    budget::BudgetError,
-    conversion::ConversionError,
-    inputs::{HistoriesError, SelectError},
-    manifest::YamlError,
-    plan::PlanError,
-    recording::RecordingError,
-    runs::{Stopped, SweepError},
-    setup::SetupError,
+    assign::AssignError, conversion::ConversionError, inputs::InputError, manifest::YamlError,
+    plan::PlanError, recording::RecordingError, runs::RunError, setup::SetupError,
     template::TemplateError,
-    threshold::BoundError,
 };
 
 /// Version of Foretide's own kinds of files.
@@ -100,34 +92,22 @@ pub enum Error {
     Yaml(#[from] YamlError),
     /// An object cannot be written as YAML.
     Written(#[from] serde_saphyr::ser::Error),
-    /// The documents do not give one autoscaler.
-    Select(#[from] SelectError),
     /// An autoscaler cannot be converted.
     Conversion(#[from] ConversionError),
     /// A history cannot be read.
     Recording(#[from] RecordingError),
-    /// The histories do not belong to the metrics.
-    Histories(#[from] HistoriesError),
+    /// The documents and histories are not those of one autoscaler.
+    Input(#[from] InputError),
     /// The pods of the workload are unknown.
     Template(#[from] TemplateError),
-    /// The clusters of a fleet cannot be read.
-    Clusters(#[from] ClustersError),
-    /// A previous division cannot be read.
-    Previous(#[from] PreviousError),
-    /// A fleet cannot be divided at this time.
+    /// A fleet cannot be divided.
     Assign(#[from] AssignError),
     /// There is nothing to plan.
     Plan(#[from] PlanError),
     /// There is nothing to back-test.
     Setup(#[from] SetupError),
-    /// The forecast has no quantile to vary.
-    Sweep(#[from] SweepError),
-    /// No autoscaler takes part in a budget.
-    Budget(#[from] BudgetError),
-    /// A bound cannot be checked.
-    Bound(#[from] BoundError),
-    /// The runs were stopped.
-    Stopped(#[from] Stopped),
+    /// Runs cannot be made or compared.
+    Run(#[from] RunError),
 }
 
 // === impl Error ===
@@ -136,17 +116,17 @@ impl Error {
     /// Returns whether other options give an answer, and not other files.
     #[must_use]
     pub const fn is_about_options(&self) -> bool {
+        use InputError::{NoHistory, NoMetrics, Several, Unassigned};
         match self {
-            Self::Histories(_)
-            | Self::Assign(_)
-            | Self::Plan(_)
-            | Self::Sweep(_)
-            | Self::Budget(_)
-            | Self::Bound(_) => true,
-            Self::Select(error) => matches!(error, SelectError::Several(_)),
+            Self::Yaml(_) | Self::Written(_) | Self::Conversion(_) | Self::Recording(_) => false,
+            Self::Input(error) => matches!(
+                error,
+                Several(_) | NoHistory(_) | NoMetrics | Unassigned(..)
+            ),
             Self::Template(error) => matches!(error, TemplateError::UnknownRequest(_)),
+            Self::Assign(error) => matches!(error, AssignError::BeforePrevious(..)),
             Self::Setup(error) => !matches!(error, SetupError::NoMetrics | SetupError::TooShort(_)),
-            _ => false,
+            Self::Plan(_) | Self::Run(_) => true,
         }
     }
 }

@@ -50,20 +50,27 @@ pub struct RunResult {
     pub quantile: Option<f64>,
 }
 
-/// The runs were stopped by their [`Watch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the back-test was stopped before its end")]
-pub struct Stopped;
-
-/// Reason for which no other quantile can be tried.
+/// Reason for which runs cannot be made or compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SweepError {
-    /// The autoscaler has no forecast.
+pub enum RunError {
+    /// The runs were stopped by their [`Watch`].
+    #[error("the back-test was stopped before its end")]
+    Stopped,
+    /// No other quantile can be tried: the autoscaler has no forecast.
     #[error("--sweep: expected spec.prediction, whose quantile is varied")]
     NoPrediction,
-    /// The algorithm has no quantile.
+    /// No other quantile can be tried: the algorithm has none.
     #[error("--sweep: {0}")]
     NoQuantile(String),
+    /// No autoscaler leaves its quantile to a budget.
+    #[error(
+        "--max-cost-percent: expected an autoscaler with spec.prediction of the algorithm auto, without quantile and \
+         maxUnderProvisionedPercent, and with a target per replica"
+    )]
+    NotShared,
+    /// This bound is relative to a baseline that does not run.
+    #[error("--fail-if '{0}' needs --compare hpa: it is relative to the plain HPA")]
+    NoBaseline(String),
 }
 
 /// Called with the fraction that is done; a break stops the runs.
@@ -158,12 +165,12 @@ impl<'a> Runs<'a> {
     ///
     /// # Errors
     /// There is no forecast, or its algorithm has no quantile.
-    pub(crate) fn require_quantile(self, quantile: f64) -> Result<(), SweepError> {
-        let prediction = self.at_quantile(quantile).ok_or(SweepError::NoPrediction)?;
+    pub(crate) fn require_quantile(self, quantile: f64) -> Result<(), RunError> {
+        let prediction = self.at_quantile(quantile).ok_or(RunError::NoPrediction)?;
         // Facts of the workload do not decide whether the algorithm takes a quantile.
         validation::algorithm(&prediction, WorkloadFacts::default())
             .map(drop)
-            .map_err(|violation| SweepError::NoQuantile(violation.to_string()))
+            .map_err(|violation| RunError::NoQuantile(violation.to_string()))
     }
 
     /// Evaluates all minutes of a run.
@@ -172,7 +179,7 @@ impl<'a> Runs<'a> {
         name: &'static str,
         run: Run<'a>,
         watch: &mut Watch<'_>,
-    ) -> Result<RunResult, Stopped> {
+    ) -> Result<RunResult, RunError> {
         let mut result = RunResult::new(name);
         self.replay(run, watch, |run| {
             result.add(run);
@@ -187,7 +194,7 @@ impl<'a> Runs<'a> {
         mut run: Run<'a>,
         watch: &mut Watch<'_>,
         mut minute: impl FnMut(&mut Run<'a>),
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), RunError> {
         for _ in 0..self.lead_in() {
             run.minute();
         }
@@ -195,7 +202,7 @@ impl<'a> Runs<'a> {
         for index in 0..all {
             minute(&mut run);
             if watch(f64::from(index + 1) / f64::from(all)).is_break() {
-                return Err(Stopped);
+                return Err(RunError::Stopped);
             }
         }
         Ok(())

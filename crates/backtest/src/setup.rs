@@ -91,41 +91,22 @@ pub enum SetupError {
          provide a longer history, or set a shorter --warm-up"
     )]
     TooShort(SignedDuration),
-    /// The evaluated part has no minute.
-    #[error("nothing to evaluate between {from} and {until}: the history covers {first} to {last}")]
-    Nothing {
-        /// Beginning of the evaluation.
-        from: Timestamp,
-        /// End of the evaluation.
-        until: Timestamp,
-        /// First sample.
-        first: Timestamp,
-        /// Last sample.
-        last: Timestamp,
-    },
-    /// The evaluated part is too long.
+    /// The evaluated part from the first to the second time has no minute of the history, which covers the others.
+    #[error("nothing to evaluate between {0} and {1}: the history covers {2} to {3}")]
+    Nothing(Timestamp, Timestamp, Timestamp, Timestamp),
+    /// The evaluated part between two times is too long.
     #[error(
-        "{} days from {from} to {until} are too many to evaluate, expected at most {}: set --from and --until",
-        until.duration_since(*from).as_hours() / 24,
-        LONGEST.as_hours() / 24
+        "{days} days from {0} to {1} are too many to evaluate, expected at most {most}: set --from and --until",
+        days = .1.duration_since(*.0).as_hours() / 24,
+        most = LONGEST.as_hours() / 24
     )]
-    TooLong {
-        /// Beginning of the evaluation.
-        from: Timestamp,
-        /// End of the evaluation.
-        until: Timestamp,
-    },
-    /// Several histories share no minute.
+    TooLong(Timestamp, Timestamp),
+    /// Several histories share no minute: the last begins at a time, the first ends at another.
     #[error(
-        "nothing to evaluate: the evaluated parts of the histories have no minute in common, the last begins at {from} and the \
-         first ends at {until}"
+        "nothing to evaluate: the evaluated parts of the histories have no minute in common, the last begins at {0} and the \
+         first ends at {1}"
     )]
-    NothingInCommon {
-        /// Beginning of the last one.
-        from: Timestamp,
-        /// End of the first one.
-        until: Timestamp,
-    },
+    NothingInCommon(Timestamp, Timestamp),
 }
 
 // === impl Setup ===
@@ -195,7 +176,7 @@ impl Setup {
         let until = setups.iter().map(|setup| setup.until).min();
         let (from, until) = (from.unwrap_or_default(), until.unwrap_or_default());
         if minutes(from, until) == 0 {
-            return Err(SetupError::NothingInCommon { from, until });
+            return Err(SetupError::NothingInCommon(from, until));
         }
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
         // No run begins before the first sample of its own history.
@@ -259,15 +240,10 @@ fn evaluated_span(
     let from = whole_minute(from.unwrap_or(last).max(first));
     let until = options.until.unwrap_or(last).min(last);
     if minutes(from, until) == 0 {
-        return Err(SetupError::Nothing {
-            from,
-            until,
-            first,
-            last,
-        });
+        return Err(SetupError::Nothing(from, until, first, last));
     }
     if until.duration_since(from) > LONGEST {
-        return Err(SetupError::TooLong { from, until });
+        return Err(SetupError::TooLong(from, until));
     }
     Ok((from, until))
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::{
     data,
-    runs::{Runs, Stopped, Watch, real},
+    runs::{RunError, Runs, Watch, real},
 };
 
 /// Number of runs at a time.
@@ -97,7 +97,7 @@ pub fn runs(
     runs: Runs<'_>,
     quantiles: &[f64],
     watch: &mut Watch<'_>,
-) -> Result<Vec<SweepRun>, Stopped> {
+) -> Result<Vec<SweepRun>, RunError> {
     let (next, stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (sender, events) = mpsc::channel();
     let mut ended = Vec::new();
@@ -133,7 +133,7 @@ pub fn runs(
         }
     });
     if stopped.into_inner() {
-        return Err(Stopped);
+        return Err(RunError::Stopped);
     }
     ended.sort_by_key(|(index, _)| *index);
     Ok(ended.into_iter().map(|(_, run)| run).collect())
@@ -144,7 +144,7 @@ fn run(
     quantile: f64,
     stopped: &AtomicBool,
     events: &mpsc::Sender<Event>,
-) -> Result<SweepRun, Stopped> {
+) -> Result<SweepRun, RunError> {
     let mut score = Score::default();
     let mut told = 0.0;
     let mut watch = |done: f64| {

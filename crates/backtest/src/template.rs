@@ -46,24 +46,12 @@ pub struct TemplateSource<'a> {
 /// Reason for which the pods of a workload are unknown.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TemplateError {
-    /// The manifest of the workload has no pod template that can be read.
-    #[error("{place}: {name} has no usable spec.template.spec: {problem}")]
-    Unusable {
-        /// Place of the template.
-        place: Location,
-        /// Name of the workload.
-        name: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    /// The manifest of a workload of this name has no pod template that can be read, for a reason.
+    #[error("{0}: {1} has no usable spec.template.spec: {2}")]
+    Unusable(Location, String, String),
     /// The manifest of the workload sets no request that a metric needs.
-    #[error("{place}: {error}")]
-    NoRequest {
-        /// Place of the workload.
-        place: Location,
-        /// The request that is missing.
-        error: TargetError,
-    },
+    #[error("{0}: {1}")]
+    NoRequest(Location, TargetError),
     /// No manifest and no option gives a request that a metric needs.
     #[error(
         "the {0} request of a pod is unknown: add the workload's manifest with -f, or set --request {0}=200m"
@@ -82,7 +70,7 @@ impl WorkloadTemplate {
     pub fn refused(&self, error: TargetError) -> TemplateError {
         match (error, self.place.clone()) {
             (error @ TargetError::MissingRequest { .. }, Some(place)) => {
-                TemplateError::NoRequest { place, error }
+                TemplateError::NoRequest(place, error)
             }
             (TargetError::MissingRequest { resource, .. }, None) => {
                 TemplateError::UnknownRequest(resource)
@@ -172,10 +160,9 @@ pub fn is_target(document: &Document, target: &ScaleTarget) -> bool {
 
 /// The pod template of a manifest.
 fn written(document: &Document) -> Result<WorkloadTemplate, TemplateError> {
-    let unusable = |problem: String| TemplateError::Unusable {
-        place: document.find("spec.template.spec"),
-        name: document.name().to_owned(),
-        problem,
+    let unusable = |problem: String| {
+        let place = document.find("spec.template.spec");
+        TemplateError::Unusable(place, document.name().to_owned(), problem)
     };
     let spec = document
         .value()

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use foretide_domain::sim::Score;
 use serde::{Serialize, Serializer};
 
-use crate::Error;
+use crate::{Error, runs::RunError};
 
 /// The accepted syntax.
 const EXPECTED: &str = "expected under>PERCENT%, cost>PERCENT% or actions>NUMBER, such as under>1%";
@@ -17,11 +17,6 @@ pub struct Bound {
     quantity: Quantity,
     limit: f64,
 }
-
-/// A bound that cannot be checked, because it is relative to a baseline that does not run.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("--fail-if '{0}' needs --compare hpa: it is relative to the plain HPA")]
-pub struct BoundError(Bound);
 
 /// Quantity that a bound limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +141,7 @@ pub fn check(bounds: &[Bound], has_baseline: bool) -> Result<(), Error> {
         .iter()
         .filter(|bound| bound.quantity == Quantity::Cost);
     match of_cost.next() {
-        Some(bound) if !has_baseline => Err(BoundError(*bound).into()),
+        Some(bound) if !has_baseline => Err(RunError::NoBaseline(bound.to_string()).into()),
         _ => Ok(()),
     }
 }

@@ -12,7 +12,7 @@ use foretide_domain::{proposal, sim::Score};
 use super::view::{absences, heading, panel};
 use crate::cli::{
     output::Failure,
-    report::{self, Page, Section, Table, count, figure, number, paragraph, time},
+    report::{self, Page, count, figure, number, paragraph, time},
 };
 use crate::html::Html;
 
@@ -67,7 +67,6 @@ pub fn html(report: &BacktestReport) -> Result<String, Failure> {
             report::listing(&manifest::written(&setup.autoscaler)?),
         ),
     ];
-    let sections = sections.map(|(heading, content)| Section { heading, content });
     let page = Page {
         title: format!("{}: {title}", setup.autoscaler.name()),
         about,
@@ -120,6 +119,15 @@ fn sentence(report: &BacktestReport) -> String {
     }
 }
 
+/// The columns of [`figures`].
+const FIGURES: [&str; 5] = [
+    "Minutes short",
+    "Of all",
+    "Demand not served",
+    "Replica-hours",
+    "Scale actions",
+];
+
 /// The figures of a score, in the order of their columns.
 fn figures(score: &Score) -> [Html; 5] {
     let (under, missing) = (score.under_percent(), score.missing_percent());
@@ -140,20 +148,10 @@ fn numbers(report: &BacktestReport) -> Html {
     };
     let score = &report.candidates.ours.score;
     let caption = format!("{} minutes with a known demand", score.minutes);
-    Table {
-        caption: &caption,
-        header: &[
-            "Run",
-            "Minutes short",
-            "Of all",
-            "Demand not served",
-            "Replica-hours",
-            "Scale actions",
-        ],
-        rows: report.candidates.iter().map(row).collect(),
-        ends_in_words: false,
-    }
-    .html()
+    let mut header = vec!["Run"];
+    header.extend(FIGURES);
+    let rows = report.candidates.iter().map(row);
+    report::numbers(&caption, &header, rows)
 }
 
 fn sweep(report: &BacktestReport) -> Html {
@@ -168,23 +166,13 @@ fn sweep(report: &BacktestReport) -> Html {
         let cells = name.into_iter().chain(figures(&run.score));
         cells.chain([more.unwrap_or_default()]).collect()
     });
-    let table = Table {
-        caption: "The same minutes with other values of spec.prediction.quantile",
-        header: &[
-            "Quantile",
-            "Minutes short",
-            "Of all",
-            "Demand not served",
-            "Replica-hours",
-            "Scale actions",
-            "Beside the plain HPA",
-        ],
-        rows: rows.collect(),
-        ends_in_words: false,
-    };
+    let mut header = vec!["Quantile"];
+    header.extend(FIGURES);
+    header.push("Beside the plain HPA");
+    let caption = "The same minutes with other values of spec.prediction.quantile";
     Html::all([
         figure("other quantiles", Html::scatter(&prices(report))),
-        table.html(),
+        report::numbers(caption, &header, rows),
     ])
 }
 
@@ -210,13 +198,12 @@ fn worst_minutes(report: &BacktestReport) -> Html {
         "Requested",
     ];
     let tables = report.candidates.iter().map(|result| {
-        Table {
-            caption: &format!("{}: where the most replicas were missing", result.name),
-            header: &header,
-            rows: result.shortages.worst_minutes.iter().map(row).collect(),
-            ends_in_words: false,
-        }
-        .html()
+        let caption = format!("{}: where the most replicas were missing", result.name);
+        report::numbers(
+            &caption,
+            &header,
+            result.shortages.worst_minutes.iter().map(row),
+        )
     });
     Html::all(tables)
 }
@@ -240,13 +227,12 @@ fn worst_hours(report: &BacktestReport) -> Html {
         "Fewest serving",
     ];
     let tables = report.candidates.iter().map(|result| {
-        Table {
-            caption: &format!("{}: where the most was not served", result.name),
-            header: &header,
-            rows: result.shortages.worst_hours.iter().map(row).collect(),
-            ends_in_words: false,
-        }
-        .html()
+        let caption = format!("{}: where the most was not served", result.name);
+        report::numbers(
+            &caption,
+            &header,
+            result.shortages.worst_hours.iter().map(row),
+        )
     });
     Html::all(tables)
 }

@@ -46,32 +46,16 @@ impl Panel<'_> {
     /// The picture as data, without its name and totals; the forecast is that of `result`.
     pub fn chart(&self, result: &RunResult) -> chart::Panel {
         let points = |samples: Vec<Sample>| samples.into_iter().map(point).collect();
-        let mut layers = vec![Layer::new(
-            "needed",
-            NEEDED,
-            Role::Observed,
-            Mark::Area(points(self.demand())),
-        )];
+        let needed = Mark::Area(points(self.demand()));
+        let mut layers = vec![Layer::new("needed", NEEDED, Role::Observed, needed)];
         if let Some(about) = forecast_legend(result) {
-            layers.push(Layer::new(
-                "forecast",
-                &about,
-                Role::Forecast,
-                self.expected(),
-            ));
+            let expected = self.expected();
+            layers.push(Layer::new("forecast", &about, Role::Forecast, expected));
         }
-        layers.push(Layer::new(
-            "short",
-            SHORT,
-            Role::Short,
-            Mark::Shortage(self.shortages()),
-        ));
-        layers.push(Layer::new(
-            "serving",
-            SERVING,
-            Role::Desired,
-            Mark::Steps(points(self.capacity())),
-        ));
+        let short = Mark::Shortage(self.shortages());
+        layers.push(Layer::new("short", SHORT, Role::Short, short));
+        let serving = Mark::Steps(points(self.capacity()));
+        layers.push(Layer::new("serving", SERVING, Role::Desired, serving));
         chart::Panel {
             unit: Unit::Replicas,
             top: Some(self.top),

@@ -4,7 +4,9 @@
 
 use clap::ValueEnum;
 use foretide_backtest::{
-    Error, inputs, manifest,
+    Error,
+    inputs::{self, AutoscalerWorkload},
+    manifest,
     recording::History,
     setup::{EvaluationOptions, Setup},
     template::TemplateSource,
@@ -26,7 +28,7 @@ const SHOWN: i64 = 9;
 const SHOWN_FROM: i64 = 360;
 const SHOWN_UNTIL: i64 = 1080;
 /// Request of each pod, in milli-cores.
-pub const REQUEST: i64 = 200;
+const REQUEST: i64 = 200;
 
 /// Demand of the day that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -47,23 +49,12 @@ impl Scenario {
     pub fn setup(self, context: &CommandContext) -> Result<Setup, Failure> {
         let documents = manifest::parse("demo", AUTOSCALER).map_err(Error::from)?;
         let chosen = inputs::chosen_one(&documents, None, &context.validator())?;
-        let history = History {
-            metric: "resource.cpu".to_owned(),
-            file: "demo".to_owned(),
-            recording: Recording::new(self.samples()),
-            notes: Vec::new(),
-        };
         let options = EvaluationOptions {
             from: Some(minute(SHOWN * DAY + SHOWN_FROM)),
             until: Some(minute(SHOWN * DAY + SHOWN_UNTIL)),
             ..EvaluationOptions::default()
         };
-        let requests = [("cpu".to_owned(), REQUEST)];
-        let template = TemplateSource {
-            documents: &documents,
-            requests: &requests,
-        };
-        Ok(Setup::of(chosen, &[history], template, options)?)
+        Ok(setup(chosen, "resource.cpu", self.samples(), options)?)
     }
 
     /// Short description for the heading.
@@ -116,6 +107,26 @@ impl Scenario {
             Self::Shop | Self::Surge => shop(),
         }
     }
+}
+
+/// An autoscaler with generated demand of a metric, whose pods request [`REQUEST`].
+pub fn setup(
+    chosen: AutoscalerWorkload,
+    metric: &str,
+    samples: Vec<Sample>,
+    options: EvaluationOptions,
+) -> Result<Setup, Error> {
+    let history = History {
+        metric: metric.to_owned(),
+        file: "demo".to_owned(),
+        recording: Recording::new(samples),
+        notes: Vec::new(),
+    };
+    let template = TemplateSource {
+        documents: &[],
+        requests: &[("cpu".to_owned(), REQUEST)],
+    };
+    Setup::of(chosen, &[history], template, options)
 }
 
 /// A burst that rises within three minutes and falls within half an hour; `hours` counts from its beginning, and its

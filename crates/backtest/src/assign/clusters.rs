@@ -13,6 +13,7 @@ use foretide_federate::{
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
+use super::AssignError;
 use crate::{
     API_VERSION, Error,
     manifest::{self, Document, Location, YamlError},
@@ -25,27 +26,6 @@ pub const KIND: &str = "Clusters";
 /// The age of unschedulable pods, of a lost cluster and of a taint, if the file does not give it: longer than any delay
 /// and toleration.
 const LONG: SignedDuration = SignedDuration::from_hours(24 * 7);
-
-/// Reason for which a text does not describe clusters.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClustersError {
-    /// The file has another number of documents than one.
-    #[error("{file}: expected one document of clusters, found {found}")]
-    Documents {
-        /// Name of the file.
-        file: String,
-        /// Number of documents.
-        found: usize,
-    },
-    /// Fields have invalid values, one on each line.
-    #[error("{0}")]
-    Fields(String),
-    /// A cluster has a utilization, but no metric has a utilization target.
-    #[error(
-        "cluster {0}: utilization is set, but no metric has a utilization target; set demand in replicas instead"
-    )]
-    NoTarget(String),
-}
 
 /// The clusters of a file, with ages instead of timestamps.
 #[derive(Debug)]
@@ -154,7 +134,7 @@ impl Clusters {
         let file = file.to_owned();
         let [document] = documents.as_slice() else {
             let found = documents.len();
-            return Err(ClustersError::Documents { file, found }.into());
+            return Err(AssignError::Documents(file, found).into());
         };
         // Read again by type: the document serves only to find the lines of fields.
         let read: File = serde_saphyr::from_str(text).map_err(|error| {
@@ -170,7 +150,7 @@ impl Clusters {
             });
         }
         let lines: Vec<_> = errors.iter().map(|error| error.at(document)).collect();
-        Err(ClustersError::Fields(lines.join("\n")).into())
+        Err(AssignError::Fields(lines.join("\n")).into())
     }
 
     /// The totals of the fleet: those of the file, or else
@@ -219,11 +199,7 @@ impl Clusters {
     ///
     /// # Errors
     /// A cluster has a utilization, but no metric has a utilization target.
-    pub fn members(
-        &self,
-        target: Option<i64>,
-        now: Timestamp,
-    ) -> Result<Vec<Member>, ClustersError> {
+    pub fn members(&self, target: Option<i64>, now: Timestamp) -> Result<Vec<Member>, AssignError> {
         self.clusters
             .iter()
             .map(|cluster| cluster.member(target, now))
@@ -234,7 +210,7 @@ impl Clusters {
 // === impl Cluster ===
 
 impl Cluster {
-    fn member(&self, target: Option<i64>, now: Timestamp) -> Result<Member, ClustersError> {
+    fn member(&self, target: Option<i64>, now: Timestamp) -> Result<Member, AssignError> {
         let since = |age: Option<&String>| before(now, age.and_then(|age| duration(age)));
         let health = match self.health {
             ClusterHealth::Ready => Health::Ready,
@@ -299,12 +275,12 @@ impl Cluster {
     }
 
     /// In replicas: as written, or the ready pods times their utilization over the target.
-    fn demand(&self, target: Option<i64>) -> Result<Option<f64>, ClustersError> {
+    fn demand(&self, target: Option<i64>) -> Result<Option<f64>, AssignError> {
         let Some(utilization) = self.utilization else {
             return Ok(self.demand);
         };
         let Some(target) = target.and_then(|target| u32::try_from(target).ok()) else {
-            return Err(ClustersError::NoTarget(self.name.clone()));
+            return Err(AssignError::NoTarget(self.name.clone()));
         };
         let ready = self.ready.unwrap_or_else(|| self.placed());
         Ok(Some(f64::from(ready) * utilization / f64::from(target)))

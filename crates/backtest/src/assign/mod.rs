@@ -20,10 +20,7 @@ use foretide_federate::{
 use jiff::Timestamp;
 
 use self::clusters::Clusters;
-pub use self::{
-    clusters::ClustersError,
-    previous::{Previous, PreviousError},
-};
+pub use self::previous::Previous;
 use crate::Error;
 use foretide_api::validation::FleetSpec;
 
@@ -51,12 +48,26 @@ pub struct Assignment {
     pub ledger: Ledger,
 }
 
-/// A fleet that cannot be divided at the time that is asked for.
+/// Reason for which a fleet cannot be divided.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("--at {at} is before the time of --after, {previous}")]
-pub struct AssignError {
-    at: Timestamp,
-    previous: Timestamp,
+pub enum AssignError {
+    /// A clusters file has another number of documents than one.
+    #[error("{0}: expected one document of clusters, found {1}")]
+    Documents(String, usize),
+    /// Fields of the clusters file have invalid values, one on each line.
+    #[error("{0}")]
+    Fields(String),
+    /// A cluster has a utilization, but no metric has a utilization target.
+    #[error(
+        "cluster {0}: utilization is set, but no metric has a utilization target; set demand in replicas instead"
+    )]
+    NoTarget(String),
+    /// A file is not the output of a division, for this reason.
+    #[error("{0}: expected output of `foretide assign -o json` ({1})")]
+    NotPrevious(String, String),
+    /// The time of the decision is before that of the previous one.
+    #[error("--at {0} is before the time of --after, {1}")]
+    BeforePrevious(Timestamp, Timestamp),
 }
 
 // === impl NamedFleet ===
@@ -66,11 +77,7 @@ impl NamedFleet {
     ///
     /// # Errors
     /// A cluster has a utilization, but no metric has a utilization target.
-    pub fn members(
-        &self,
-        clusters: &Clusters,
-        at: Timestamp,
-    ) -> Result<Vec<Member>, ClustersError> {
+    pub fn members(&self, clusters: &Clusters, at: Timestamp) -> Result<Vec<Member>, AssignError> {
         clusters.members(self.utilization(), at)
     }
 
@@ -94,7 +101,7 @@ impl NamedFleet {
             return Ok(at.unwrap_or(now));
         };
         match at {
-            Some(at) if at < previous => Err(AssignError { at, previous }),
+            Some(at) if at < previous => Err(AssignError::BeforePrevious(at, previous)),
             Some(at) => Ok(at),
             None => Ok(previous
                 .checked_add(self.spec.policy.period)

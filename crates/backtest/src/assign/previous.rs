@@ -9,16 +9,9 @@ use foretide_federate::{Ledger, Member};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::AssignError;
 use crate::Error;
 use foretide_api::status::stored_ledger;
-
-/// A text that is no output of `foretide assign`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: expected output of `foretide assign -o json` ({found})")]
-pub struct PreviousError {
-    file: String,
-    found: String,
-}
 
 /// A previous assignment.
 #[derive(Debug)]
@@ -52,10 +45,7 @@ impl Previous {
     /// # Errors
     /// The text is not output of `assign`.
     pub fn parse(file: &str, text: &str) -> Result<Self, Error> {
-        Self::read(text).map_err(|found| {
-            let file = file.to_owned();
-            PreviousError { file, found }.into()
-        })
+        Self::read(text).map_err(|found| AssignError::NotPrevious(file.to_owned(), found).into())
     }
 
     fn read(text: &str) -> Result<Self, String> {

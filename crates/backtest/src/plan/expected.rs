@@ -99,17 +99,12 @@ impl Span {
         let to = times.to.or_else(|| from.checked_add(DAY).ok());
         let to = to.unwrap_or(Timestamp::MAX);
         if to <= from {
-            return Err(PlanError::EmptySpan { from, to }.into());
+            return Err(PlanError::EmptySpan(to, from).into());
         }
         let span = to.duration_since(from);
         if span > LONGEST {
-            return Err(PlanError::LongSpan {
-                from,
-                to,
-                days: span.as_hours() / 24,
-                most: LONGEST.as_hours() / 24,
-            }
-            .into());
+            let [days, most] = [span, LONGEST].map(|it| it.as_hours() / 24);
+            return Err(PlanError::LongSpan(to, days, from, most).into());
         }
         Ok(Self { from, to })
     }
@@ -245,11 +240,9 @@ impl Situation {
             return Err(PlanError::NothingAhead);
         }
         match forecast_until {
-            Some(reach) if span.to > reach => Err(PlanError::BeyondForecast {
-                to: span.to,
-                at: self.at,
-                reach,
-            }),
+            Some(reach) if span.to > reach => {
+                Err(PlanError::BeyondForecast(span.to, self.at, reach))
+            }
             // The reasons explain the absence of a forecast.
             _ => Ok(()),
         }

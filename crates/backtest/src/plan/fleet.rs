@@ -15,7 +15,7 @@ use foretide_federate::{AssignmentKind, Member, Total};
 use super::PlanError;
 use crate::{
     Error,
-    assign::{Assignment, ClustersError, NamedFleet, clusters::Clusters},
+    assign::{AssignError, Assignment, NamedFleet, clusters::Clusters},
     validate::Accepted,
 };
 use foretide_api::validation::FleetSpec;
@@ -44,7 +44,7 @@ impl FleetPlan {
         seen: &Inputs,
         decision: &Decision,
         demand: Option<f64>,
-    ) -> Result<Assignment, ClustersError> {
+    ) -> Result<Assignment, AssignError> {
         let mut members = self.fleet.members(&self.clusters, decision.at)?;
         share(&mut members, demand);
         let total = Total {

@@ -134,54 +134,26 @@ pub enum PlanError {
         "--clusters FILE is required: the clusters of the FederatedHPA, as in examples/clusters.yaml"
     )]
     NoClusters,
-    /// A time is before the first sample.
-    #[error("{option} {at} is before the history begins, at {first}")]
-    BeforeHistory {
-        /// Option that sets the time.
-        option: &'static str,
-        /// The time.
-        at: Timestamp,
-        /// Time of the first sample.
-        first: Timestamp,
-    },
-    /// A span that ends before it begins.
-    #[error("--to {to}: expected a time after {from}, where the span begins")]
-    EmptySpan {
-        /// Beginning of the span.
-        from: Timestamp,
-        /// End of the span.
-        to: Timestamp,
-    },
-    /// A span of too many days.
-    #[error("--to {to}: {days} days after {from}, expected at most {most}")]
-    LongSpan {
-        /// Beginning of the span.
-        from: Timestamp,
-        /// End of the span.
-        to: Timestamp,
-        /// Days of the span.
-        days: i64,
-        /// Most days of a span.
-        most: i64,
-    },
+    /// The time of an option is before the first sample.
+    #[error("{0} {1} is before the history begins, at {2}")]
+    BeforeHistory(&'static str, Timestamp, Timestamp),
+    /// The end of a span is not after its beginning.
+    #[error("--to {0}: expected a time after {1}, where the span begins")]
+    EmptySpan(Timestamp, Timestamp),
+    /// The end of a span is too many days after its beginning.
+    #[error("--to {0}: {1} days after {2}, expected at most {3}")]
+    LongSpan(Timestamp, i64, Timestamp, i64),
     /// Nothing is known ahead.
     #[error(
         "--from and --to need spec.prediction or spec.crons: what metrics will ask for is not known ahead"
     )]
     NothingAhead,
-    /// A span beyond the forecast, without cron windows.
+    /// The end of a span without cron windows is beyond a forecast.
     #[error(
-        "--to {to}: a forecast of {at} reaches to {reach}; choose an earlier time (only cron windows are known further ahead, \
-         and spec.crons has none)"
+        "--to {0}: a forecast of {1} reaches to {2}; choose an earlier time (only cron windows are known further ahead, and \
+         spec.crons has none)"
     )]
-    BeyondForecast {
-        /// End of the span.
-        to: Timestamp,
-        /// Time of the forecast.
-        at: Timestamp,
-        /// End of the forecast.
-        reach: Timestamp,
-    },
+    BeyondForecast(Timestamp, Timestamp, Timestamp),
 }
 
 // === impl Times ===
@@ -196,7 +168,7 @@ impl Times {
             if let (Some(at), Some(first)) = (at, first)
                 && at < first
             {
-                return Err(PlanError::BeforeHistory { option, at, first });
+                return Err(PlanError::BeforeHistory(option, at, first));
             }
         }
         let known = self

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use foretide_backtest::{
     Error, inputs,
     manifest::{self, Document},
-    recording::History,
     runs::Runs,
     setup::{EvaluationOptions, Setup},
-    template::TemplateSource,
     validate::Validator,
 };
 use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
@@ -17,7 +15,7 @@ use foretide_domain::{
     Replicas,
     autoscale::{ConditionKind, Decision},
     lead_time::LeadTime,
-    sim::{Environment, MINUTE, Minute, Recording, Run},
+    sim::{Environment, MINUTE, Minute, Run},
     workload::{Strategy, Workload},
 };
 use foretide_models::Sample;
@@ -27,7 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::{LENGTH, StatusTrack, replay_begin};
 use crate::cli::{
     context::CommandContext,
-    demo::scenario::{REQUEST, Scenario, minute},
+    demo::scenario::{Scenario, minute, setup},
     output::Failure,
 };
 use foretide_api::{
@@ -164,24 +162,13 @@ impl Workloads {
 impl Script {
     fn setup(&self, documents: &[Document], validator: &Validator<'_>) -> Result<Setup, Error> {
         let chosen = inputs::chosen_one(documents, Some(self.name), validator)?;
-        let history = History {
-            metric: self.metric.to_owned(),
-            file: "demo".to_owned(),
-            recording: Recording::new(self.samples()),
-            notes: Vec::new(),
-        };
         let options = EvaluationOptions {
             from: Some(self.begin()),
             // Nothing depends on the warm-up, because the first evaluated minute is set.
             warm_up: Some(SignedDuration::ZERO),
             ..EvaluationOptions::default()
         };
-        let requests = [("cpu".to_owned(), REQUEST)];
-        let template = TemplateSource {
-            documents,
-            requests: &requests,
-        };
-        Setup::of(chosen, &[history], template, options)
+        setup(chosen, self.metric, self.samples(), options)
     }
 
     /// The first minute of the run.

@@ -5,12 +5,12 @@ use foretide_backtest::{
     plan::{Change, ExpectedReport, source},
 };
 use foretide_chart::{Chart, Layer, Mark, Panel, Point, Role, Unit, Window};
-use foretide_models::Sample;
+use foretide_models::{Prediction, Sample};
 
 use super::view::{CAME, EXPECTED, FORECAST, came, counts, foreseen, heading};
 use crate::cli::{
     output::Failure,
-    report::{self, Page, Section, Table, count, paragraph, time},
+    report::{self, Page, count, paragraph, time},
 };
 use crate::html::Html;
 
@@ -20,47 +20,30 @@ const MOST_OPENINGS: usize = 400;
 /// The chart of the span.
 pub fn chart(report: &ExpectedReport) -> Chart {
     let bounds = report.situation.workload.bounds;
-    let forecast = foreseen(report).into_iter().map(|p| Point {
-        at: p.at,
-        value: p.value,
-    });
-    let series = [
-        (
-            "came",
-            CAME,
-            Role::Observed,
-            Mark::Area(points(came(report))),
-        ),
-        (
-            "forecast",
-            FORECAST,
-            Role::Forecast,
-            Mark::Line(forecast.collect()),
-        ),
-        (
-            "max",
-            "maxReplicas",
-            Role::Bounds,
-            Mark::Rule(bounds.max.as_f64()),
-        ),
-        (
-            "expected",
-            EXPECTED,
-            Role::Desired,
-            Mark::Steps(points(counts(report))),
-        ),
-    ];
-    let series = series.into_iter().filter(|(_, _, _, mark)| match mark {
-        Mark::Area(points) | Mark::Line(points) => !points.is_empty(),
-        _ => true,
-    });
-    let layers = series.map(|(id, name, role, mark)| Layer::new(id, name, role, mark));
+    let forecast: Vec<_> = foreseen(report)
+        .into_iter()
+        .map(|Prediction { at, value, .. }| Point { at, value })
+        .collect();
+    let came = points(came(report));
+    let mut layers = Vec::new();
+    if !came.is_empty() {
+        let came = Mark::Area(came);
+        layers.push(Layer::new("came", CAME, Role::Observed, came));
+    }
+    if !forecast.is_empty() {
+        let forecast = Mark::Line(forecast);
+        layers.push(Layer::new("forecast", FORECAST, Role::Forecast, forecast));
+    }
+    let most = Mark::Rule(bounds.max.as_f64());
+    layers.push(Layer::new("max", "maxReplicas", Role::Bounds, most));
+    let counts = Mark::Steps(points(counts(report)));
+    layers.push(Layer::new("expected", EXPECTED, Role::Desired, counts));
     let panel = Panel {
         id: "expected".to_owned(),
         name: "Expected".to_owned(),
         note: format!("{:.1} replica-hours", report.replica_hours),
         unit: Unit::Replicas,
-        layers: layers.collect(),
+        layers,
         windows: windows(report),
         ..Panel::default()
     };
@@ -113,7 +96,6 @@ pub fn html(report: &ExpectedReport) -> Result<String, Failure> {
             report::listing(&manifest::written(&situation.autoscaler)?),
         ),
     ];
-    let sections = sections.map(|(heading, content)| Section { heading, content });
     let page = Page {
         title: format!("{}: {title}", situation.autoscaler.name()),
         about,
@@ -134,11 +116,7 @@ fn changes(report: &ExpectedReport) -> Html {
             Html::text(&change.reason),
         ]
     };
-    Table {
-        caption: "The minutes in which another count is asked for",
-        header: &["From", "Replicas before", "After", "Source", "Why"],
-        rows: report.changes.iter().map(row).collect(),
-        ends_in_words: true,
-    }
-    .html()
+    let caption = "The minutes in which another count is asked for";
+    let header = ["From", "Replicas before", "After", "Source", "Why"];
+    report::words(caption, &header, report.changes.iter().map(row))
 }
