@@ -209,13 +209,8 @@ impl Explanation<'_> {
         ));
         blocks.push(conditions(rest, screen));
         if let Some(Invalid(violations)) = self.invalid {
-            let lines = violations.iter().map(|v| {
-                format!(
-                    "{}\n",
-                    wrapped(&format!("invalid: {v}"), screen.width(), "  ")
-                )
-            });
-            blocks.push(lines.collect());
+            let lines = violations.iter().map(|it| format!("invalid: {it}"));
+            blocks.push(lines.map(|line| screen.line(None, line)).collect());
         }
         if status.decision.is_some() && status.observed_generation != self.autoscaler.generation() {
             blocks.push(
@@ -314,10 +309,7 @@ fn decision_blocks(
         .map(|time| format!(" {}", clock(time.0)));
     let message = decision.message.clone().unwrap_or_default();
     [
-        format!(
-            "{}\n",
-            screen.paint(Paint::Strong, &wrapped(&message, screen.width(), ""))
-        ),
+        screen.verdict(&message),
         decision::proposals(decision, Units::of(metrics), screen),
         forecasts(decision, screen),
         format!(
@@ -336,7 +328,7 @@ fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
         if let Some(forecast) = &proposal.forecast {
             let mut sentence = grounds(&proposal.name, forecast);
             sentence.push_str(&kept(proposal).unwrap_or_default());
-            lines.push(format!("{}\n", wrapped(&sentence, screen.width(), "  ")));
+            lines.push(screen.line(None, sentence));
         }
         if let Some(query) = &proposal.query {
             lines.push(format!("{}: history by {query}\n", proposal.name));
@@ -385,35 +377,27 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
         None => format!("{metric}: forecast by {algorithm}"),
     };
     if let (Some(lead), Some(source)) = (forecast.lead_time_seconds, &forecast.lead_time_source) {
-        let _infallible = write!(text, ", for a lead time of {lead} s ({source})");
+        text += &format!(", for a lead time of {lead} s ({source})");
     }
-    let mut measured = Vec::new();
-    measured.extend(percent(&forecast.coverage).map(|share| format!("coverage {share}")));
-    let skill = forecast
-        .skill
-        .as_deref()
-        .and_then(|text| text.parse::<f64>().ok());
-    measured.extend(skill.map(|skill| {
-        let (percent, word) = (
-            skill.abs() * 100.0,
-            if skill < 0.0 { "worse" } else { "better" },
-        );
+    let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
+    let coverage = percent(&forecast.coverage).map(|share| format!("coverage {share}"));
+    let skill = number(&forecast.skill).map(|skill| {
+        let word = if skill < 0.0 { "worse" } else { "better" };
+        let percent = skill.abs() * 100.0;
         format!("{percent:.0} % {word} than repeating the current level")
-    }));
-    if !measured.is_empty() {
-        let _infallible = write!(text, "; measured over 3 days: {}", measured.join(", "));
-    }
-    if let Some(from) = &forecast.learnt_from {
-        let _infallible = write!(text, "; trained on samples since {}", clock(from.0));
-    }
-    let share = forecast.minute_readings.as_deref();
-    if let Some(share) = share.and_then(|text| text.parse().ok()) {
-        let _infallible = write!(text, "; {}", learned(share));
-    }
-    if let Some(message) = &forecast.message {
-        let _infallible = write!(text, "; {message}");
-    }
-    text
+    });
+    let measured: Vec<_> = coverage.into_iter().chain(skill).collect();
+    let measured =
+        (!measured.is_empty()).then(|| format!("measured over 3 days: {}", measured.join(", ")));
+    let since = forecast.learnt_from.as_ref();
+    let parts = [
+        Some(text),
+        measured,
+        since.map(|from| format!("trained on samples since {}", clock(from.0))),
+        number(&forecast.minute_readings).map(learned),
+        forecast.message.clone(),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn no_decision(autoscaler: &Autoscaler, screen: Screen) -> String {

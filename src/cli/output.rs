@@ -316,6 +316,22 @@ impl Screen {
         paint.map_or_else(|| line.clone(), |paint| self.paint(paint, &line)) + "\n"
     }
 
+    /// The result in a sentence or two, with a line break.
+    #[must_use]
+    pub fn verdict(self, text: &str) -> String {
+        self.paint(Paint::Strong, &wrapped(text, self.width(), "")) + "\n"
+    }
+
+    /// A name with its title, and a line about it.
+    #[must_use]
+    pub fn title(self, name: &str, title: &str, about: &str) -> String {
+        let (name, about) = (
+            self.paint(Paint::Strong, name),
+            self.paint(Paint::Dim, about),
+        );
+        format!("{name}  {title}\n{about}\n")
+    }
+
     /// Dim lines about assumptions.
     #[must_use]
     pub fn assumed(self, assumptions: &[String]) -> String {

@@ -48,15 +48,11 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
     };
     let at = clock(assignment.decision.at);
     let at = format!("{strategy}; {at}; demand and capacity are in replicas");
-    format!(
-        "{}  {} {}, {} to {} replicas{each}\n{}\n",
-        screen.paint(Paint::Strong, name),
-        workload.target.kind,
-        workload.target.name,
-        workload.bounds.min,
-        workload.bounds.max,
-        screen.paint(Paint::Dim, &at)
-    )
+    let title = format!(
+        "{} {}, {} to {} replicas{each}",
+        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max
+    );
+    screen.title(name, &title, &at)
 }
 
 // --- The clusters.

@@ -9,7 +9,7 @@ use foretide_backtest::budget::{BudgetReport, BudgetRun};
 use super::{BacktestArgs, read, view::heading_span};
 use crate::cli::{
     context::{CommandContext, Progress},
-    output::{CommandOutput, Failure, Paint, ReportFormat, Screen, wrapped},
+    output::{CommandOutput, Failure, Paint, ReportFormat, Screen},
 };
 
 /// Reads the percentage of a budget.
@@ -67,11 +67,11 @@ fn text(report: &BudgetReport, screen: Screen) -> String {
     );
     let remarks = report.remarks.iter();
     format!(
-        "{}\n{}\n\n{}\n{}\n\n{}",
+        "{}\n{}\n\n{}\n{}\n{}",
         screen.paint(Paint::Strong, &title),
         screen.paint(Paint::Dim, &about),
         table(report, screen),
-        screen.paint(Paint::Strong, &wrapped(&verdict, screen.width(), "")),
+        screen.verdict(&verdict),
         remarks
             .map(|remark| screen.line(Some(Paint::Dim), remark))
             .collect::<String>()

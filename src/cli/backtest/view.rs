@@ -10,7 +10,7 @@ use foretide_domain::{
 use jiff::Timestamp;
 
 use super::{Panel, legend};
-use crate::cli::output::{Paint, Screen, Size, dash, wrapped};
+use crate::cli::output::{Paint, Screen, Size, dash};
 
 /// Rows of each picture.
 const ROWS: usize = 8;
@@ -22,24 +22,18 @@ const HEADROOM: f64 = 8.0 / 7.0;
 /// The report as text.
 pub fn text(report: &BacktestReport, screen: Screen) -> String {
     let (title, about) = heading(report);
+    let name = report.setup.autoscaler.name();
     let mut blocks = vec![
-        format!(
-            "{}  {title}\n{}\n",
-            screen.paint(Paint::Strong, report.setup.autoscaler.name()),
-            screen.paint(Paint::Dim, &about)
-        ),
+        screen.title(name, &title, &about),
         pictures(report, screen),
         table(report, screen),
     ];
-    if let Some(difference) = &report.difference {
-        blocks.push(format!(
-            "{}\n",
-            screen.paint(
-                Paint::Strong,
-                &wrapped(&difference.message, screen.width(), "")
-            )
-        ));
-    }
+    blocks.extend(
+        report
+            .difference
+            .iter()
+            .map(|it| screen.verdict(&it.message)),
+    );
     blocks.push(sweep(report, screen));
     blocks.push(worst_minutes(report, screen));
     blocks.push(warnings(report, screen));

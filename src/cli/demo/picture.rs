@@ -1,7 +1,5 @@
 //! The picture of the demo: both runs over the same minutes, drawn on one time axis.
 
-use std::fmt::Write as _;
-
 use foretide_backtest::{
     clock,
     runs::{RunResult, Runs},
@@ -162,7 +160,7 @@ impl Picture {
         for total in totals(result) {
             columns += 3 + total.chars().count();
             if columns <= size.columns {
-                let _infallible = write!(text, "   {total}");
+                text += &format!("   {total}");
             }
         }
         let columns = size.columns.saturating_sub(SCALE);

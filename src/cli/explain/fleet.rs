@@ -1,6 +1,5 @@
 //! The part of an explanation that only fleets have: their clusters, with one sentence each.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use foretide_backtest::clock;
@@ -10,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{Explanation, body, heading};
-use crate::cli::output::{CommandOutput, Paint, Screen, wrapped};
+use crate::cli::output::{CommandOutput, Paint, Screen};
 use foretide_api::{autoscaler::Autoscaler, validation};
 
 /// Age of an observation at the decision from which a cluster counts as stale.
@@ -71,14 +70,13 @@ fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
         ">USED",
     ];
     let mut text = screen.table(header, clusters.iter().map(row));
-    for cluster in &clusters {
-        let line = sentence(cluster, decided.as_ref().map(|time| time.0));
-        let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));
-    }
+    let decided = decided.map(|time| time.0);
+    let sentences = clusters.iter().map(|it| sentence(it, decided));
+    text.extend(sentences.map(|line| screen.line(None, line)));
     if let Some(unassigned) = status.unassigned.filter(|unassigned| *unassigned > 0) {
         let left = counted(unassigned.unsigned_abs(), "replica");
         let line = format!("no cluster can take {left} of maxReplicas");
-        let _infallible = writeln!(text, "{}", screen.paint(Paint::Warning, &line));
+        text += &format!("{}\n", screen.paint(Paint::Warning, &line));
     }
     text
 }
@@ -103,13 +101,13 @@ fn sentence(cluster: &ClusterStatus, decided: Option<Timestamp>) -> String {
     let reason = cluster.reason.as_deref().unwrap_or("no decision yet");
     let mut text = format!("{}: {reason}", cluster.name);
     if let Some(moved) = &cluster.last_transfer {
-        let _infallible = write!(text, "; replicas last moved {}", clock(moved.0));
+        text += &format!("; replicas last moved {}", clock(moved.0));
     }
     let seen = cluster.observed.as_ref().map(|time| time.0);
     if let (Some(seen), Some(decided)) = (seen, decided)
         && decided.duration_since(seen) > STALE
     {
-        let _infallible = write!(text, "; last seen {}", clock(seen));
+        text += &format!("; last seen {}", clock(seen));
     }
     text
 }

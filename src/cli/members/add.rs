@@ -2,7 +2,7 @@
 //!
 //! Name, taints and address are validated before anything is written. A repeated command applies only the differences.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::Value;
 
@@ -116,13 +116,10 @@ pub async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutput, Fai
     let member = opened.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
     let hub = args.hub.client(machine).await?;
     args.apply(&server, &member, &hub).await?;
-    let mut summary = args.summary("applied");
-    let name = &args.name;
-    let _infallible = writeln!(
-        summary,
-        "member {name} added; check it with: foretide members check {name}"
-    );
-    Ok(CommandOutput::text(summary))
+    let (summary, name) = (args.summary("applied"), &args.name);
+    Ok(CommandOutput::text(format!(
+        "{summary}member {name} added; check it with: foretide members check {name}\n"
+    )))
 }
 
 // === impl AddArgs ===
@@ -228,28 +225,24 @@ impl AddArgs {
 
     /// One line per object, with its cluster.
     fn summary(&self, done: &str) -> String {
-        let mut summary = String::new();
-        let in_member = in_member(self.place);
         let in_hub = in_hub(&self.member_secret(), "", false);
-        let member = in_member.iter().map(|manifest| ("member", manifest));
-        for (place, manifest) in member.chain([("hub", &in_hub)]) {
-            let _infallible = writeln!(summary, "{place}: {done} {}", describe(manifest));
-        }
-        summary
+        let member = in_member(self.place).into_iter().map(|it| ("member", it));
+        let all = member.chain([("hub", in_hub)]);
+        all.map(|(place, manifest)| format!("{place}: {done} {}\n", describe(&manifest)))
+            .collect()
     }
 
     fn manifests(&self, server: &ApiServer) -> Result<CommandOutput, Failure> {
         let mut text = String::from("# In the member:\n");
         for manifest in in_member(self.place) {
-            let _infallible = write!(text, "---\n{}", yaml(&manifest)?);
+            text += &format!("---\n{}", yaml(&manifest)?);
         }
-        let _infallible = write!(
-            text,
+        text += &format!(
             "---\n# In the hub, with the token of the member in place of TOKEN:\n\
              # kubectl get secret -n {NAMESPACE} {TOKEN} -o jsonpath='{{.data.token}}' | base64 -d\n"
         );
         let kubeconfig = yaml(&kubeconfig(&self.name, server, "TOKEN"))?;
-        text.push_str(&yaml(&in_hub(&self.member_secret(), &kubeconfig, true))?);
+        text += &yaml(&in_hub(&self.member_secret(), &kubeconfig, true))?;
         Ok(CommandOutput::text(text))
     }
 }

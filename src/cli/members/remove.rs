@@ -4,7 +4,6 @@
 //! work between; a command that is interrupted can be run again.
 
 use std::{
-    fmt::Write as _,
     io::{self, Write as _},
     time::Duration,
 };
@@ -140,14 +139,16 @@ impl RemoveArgs {
 
 /// One line for each fleet.
 fn shown(shares: &[FleetShare]) -> String {
-    let mut text = String::new();
-    for share in shares {
-        let pods = share
-            .current
-            .map_or_else(|| "unknown pods".to_owned(), |n| format!("{n} pods"));
-        let _infallible = writeln!(text, "  {}: {pods}; {}", share.fleet, share.reason);
-    }
-    text
+    let line = |FleetShare {
+                    fleet,
+                    current,
+                    reason,
+                    ..
+                }: &FleetShare| match current {
+        Some(pods) => format!("  {fleet}: {pods} pods; {reason}\n"),
+        None => format!("  {fleet}: unknown pods; {reason}\n"),
+    };
+    shares.iter().map(line).collect()
 }
 
 /// Shows progress to the person who waits.

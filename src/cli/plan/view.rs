@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::cli::{
     assign,
     decision::{self, Units},
-    output::{Paint, Screen, Size, wrapped},
+    output::{Paint, Screen, Size},
     plot::Plot,
 };
 use foretide_api::status::{decision_status, window_status};
@@ -52,12 +52,9 @@ pub fn text(plan: &PlanReport, screen: Screen) -> String {
         screen,
     ));
     blocks.push(format!(
-        "{}\n{}\n",
+        "{}\n{}",
         decision::steps(&status, screen),
-        screen.paint(
-            Paint::Strong,
-            &wrapped(&plan.decision.message(), screen.width(), "")
-        )
+        screen.verdict(&plan.decision.message())
     ));
     if let Some(division) = &plan.division {
         blocks.extend(assign::division(division, screen));
@@ -81,18 +78,12 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",
         (Strategy::Auto, Mode::Metric) => "Auto, Metric",
     };
-    format!(
-        "{}  {} {}, {} to {} replicas, {strategy}\n{}\n",
-        screen.paint(Paint::Strong, plan.situation.autoscaler.name()),
-        workload.target.kind,
-        workload.target.name,
-        workload.bounds.min,
-        workload.bounds.max,
-        screen.paint(
-            Paint::Dim,
-            &format!("{}; times without a zone are UTC", clock(plan.situation.at))
-        )
-    )
+    let title = format!(
+        "{} {}, {} to {} replicas, {strategy}",
+        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max
+    );
+    let about = format!("{}; times without a zone are UTC", clock(plan.situation.at));
+    screen.title(plan.situation.autoscaler.name(), &title, &about)
 }
 
 fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {

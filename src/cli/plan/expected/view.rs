@@ -27,20 +27,14 @@ pub const CAME: &str = "what came";
 pub fn text(report: &ExpectedReport, screen: Screen) -> String {
     let (title, about) = heading(report);
     let name = report.situation.autoscaler.name();
+    let about = wrapped(&about, screen.width(), "");
     let mut blocks = vec![
-        format!(
-            "{}  {title}\n{}\n",
-            screen.paint(Paint::Strong, name),
-            screen.paint(Paint::Dim, &wrapped(&about, screen.width(), ""))
-        ),
+        screen.title(name, &title, &about),
         picture(report, screen),
-        format!(
-            "{}\n",
-            screen.paint(Paint::Strong, &wrapped(&report.message, screen.width(), ""))
-        ),
+        screen.verdict(&report.message),
         changes(report, screen),
+        screen.assumed(&report.situation.assumptions),
     ];
-    blocks.push(screen.assumed(&report.situation.assumptions));
     blocks.retain(|block| !block.is_empty());
     blocks.join("\n")
 }
