@@ -68,8 +68,9 @@ impl Fleet for Fleets {
     }
 
     fn lost_after(&self) -> SignedDuration {
-        let members = self.members.as_ref();
-        members.map_or(SignedDuration::MAX, Fleet::lost_after)
+        self.members
+            .as_ref()
+            .map_or(SignedDuration::MAX, Fleet::lost_after)
     }
 
     async fn changed(&self) {

@@ -155,9 +155,11 @@ impl AdapterRules {
                 name,
                 key,
             } => {
-                let known = self.connection.as_ref();
-                let connection = known.ok_or("no cluster is given; add --kubeconfig FILE")?;
-                let text = connection.config_text(namespace, name, key);
+                let text = self
+                    .connection
+                    .as_ref()
+                    .ok_or("no cluster is given; add --kubeconfig FILE")?
+                    .config_text(namespace, name, key);
                 text.await.map_err(|error| chain(&error))
             }
         }

@@ -144,8 +144,9 @@ fn next_firings(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String,
         return Err(CronError::NeverFires(args.expr.clone()));
     }
     let from = just_before(begin(args, &zone, now)?);
-    let next = occurrences(&expression, &zone, from).take(usize::from(args.count));
-    let found: Vec<Occurrence> = next.collect();
+    let found: Vec<Occurrence> = occurrences(&expression, &zone, from)
+        .take(usize::from(args.count))
+        .collect();
     Ok(match args.output {
         OutputFormat::Table => firings_table(&found, &expression, &zone),
         OutputFormat::Json => {

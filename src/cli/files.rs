@@ -84,8 +84,9 @@ pub fn name(path: &Path) -> String {
 }
 
 fn listed(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
-    let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
+    let mut paths = std::fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<Vec<_>>>()?;
     paths.retain(|path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str());
         path.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))

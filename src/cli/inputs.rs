@@ -99,10 +99,11 @@ impl Inputs {
                 "-f -: expected files, which are read once for each autoscaler",
             ));
         }
-        let documents = documents(&self.files)?;
-        let all = documents.iter();
-        let ours = all.filter(|document| AutoscalerKind::Ehpa.matches(document));
-        let names: Vec<String> = ours.map(|it| it.name().to_owned()).collect();
+        let names: Vec<String> = documents(&self.files)?
+            .iter()
+            .filter(|document| AutoscalerKind::Ehpa.matches(document))
+            .map(|it| it.name().to_owned())
+            .collect();
         if names.is_empty() {
             return Ok(vec![self.clone()]);
         }
@@ -124,10 +125,10 @@ impl Inputs {
     fn recorded(&self, workload: &Workload) -> Result<Vec<History>, Failure> {
         let known = inputs::identifiers(workload);
         let given = self.csv.iter().map(|flag| {
-            let parts = flag.split_once('=');
             // The name of a file may contain `=`, too.
-            let named = parts.filter(|(metric, _)| known.iter().any(|k| k == metric));
-            named.map_or((None, flag.as_str()), |(metric, file)| (Some(metric), file))
+            flag.split_once('=')
+                .filter(|(metric, _)| known.iter().any(|k| k == metric))
+                .map_or((None, flag.as_str()), |(metric, file)| (Some(metric), file))
         });
         let zone = self.time_zone.as_ref();
         inputs::recorded(workload, given, |metric, file| {
@@ -162,8 +163,9 @@ pub fn documents(paths: &[PathBuf]) -> Result<Vec<Document>, Failure> {
 
 /// The notes on some histories as lines for standard error.
 pub fn notes(histories: &[History]) -> String {
-    let notes = histories.iter().flat_map(|history| &history.notes);
-    notes
+    histories
+        .iter()
+        .flat_map(|history| &history.notes)
         .flat_map(|note| ["foretide: ", note.as_str(), "\n"])
         .collect()
 }

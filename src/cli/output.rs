@@ -230,8 +230,9 @@ impl Screen {
     /// in a pipe or a file.
     #[must_use]
     pub fn width(self) -> usize {
-        let columns = self.size.map_or(DEFAULT_WIDTH, |size| size.columns);
-        columns.clamp(LEAST_WIDTH, MOST_WIDTH)
+        self.size
+            .map_or(DEFAULT_WIDTH, |size| size.columns)
+            .clamp(LEAST_WIDTH, MOST_WIDTH)
     }
 
     /// The screen with ASCII only, if `ascii` asks for it.
@@ -300,11 +301,12 @@ impl Screen {
         let width = names.iter().map(String::len).max().unwrap_or_default();
         let block = |row: &[String; N]| {
             let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
-            let lines = cells.map(|(name, cell)| {
-                let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
-                format!("{name}  {cell}\n")
-            });
-            lines.collect::<String>()
+            cells
+                .map(|(name, cell)| {
+                    let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
+                    format!("{name}  {cell}\n")
+                })
+                .collect::<String>()
         };
         rows.iter().map(block).collect::<Vec<_>>().join("\n")
     }
@@ -335,8 +337,9 @@ impl Screen {
     /// Dim lines about assumptions.
     #[must_use]
     pub fn assumed(self, assumptions: &[String]) -> String {
-        let lines = assumptions.iter().map(|it| format!("assumed: {it}"));
-        lines
+        assumptions
+            .iter()
+            .map(|it| format!("assumed: {it}"))
             .map(|line| self.line(Some(Paint::Dim), line))
             .collect()
     }

@@ -171,8 +171,9 @@ impl<'a> Plot<'a> {
             if bare || known.is_none() {
                 // Begins at the previous dot, so that a steep line has no holes.
                 let joined = before.unwrap_or(y);
-                let line = (y.min(joined)..=y.max(joined)).filter(|y| *y >= above);
-                line.for_each(|y| canvas.set(x, y, Dot::Line));
+                (y.min(joined)..=y.max(joined))
+                    .filter(|y| *y >= above)
+                    .for_each(|y| canvas.set(x, y, Dot::Line));
             }
             before = Some(y);
         }
@@ -270,8 +271,9 @@ fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
 
 /// Returns the height of a value in dots, rounded; at least one if it is not zero.
 fn dot(value: f64, top: f64, height: usize) -> usize {
-    let dots = floor((value / top * real(height)).round()).min(height);
-    dots.max(usize::from(value > 0.0))
+    floor((value / top * real(height)).round())
+        .min(height)
+        .max(usize::from(value > 0.0))
 }
 
 /// Returns the height of a value in dots, rounded up.

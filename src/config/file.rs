@@ -188,11 +188,12 @@ impl ConfigFile {
             .chain(flags)
             .map(OsString::from)
             .collect();
-        let completed = self.complete_from(without_environment(command()), &words);
-        let mut args = completed.map_err(|error| ConfigError::Section {
-            field: "file".to_owned(),
-            message: error.to_string(),
-        })?;
+        let mut args = self
+            .complete_from(without_environment(command()), &words)
+            .map_err(|error| ConfigError::Section {
+                field: "file".to_owned(),
+                message: error.to_string(),
+            })?;
         // The file is meant for a pod, no matter where it is read.
         args.kube.surroundings = Surroundings::POD;
         Config::try_from(args)

@@ -287,8 +287,9 @@ fn not_negative(flag: &'static str, span: SignedDuration) -> Result<SignedDurati
 }
 
 fn target_kinds(values: Vec<String>) -> Result<BTreeSet<TargetKind>, ConfigError> {
-    let kinds = distinct(values).into_iter().map(|kind| kind.parse());
-    kinds
+    distinct(values)
+        .into_iter()
+        .map(|kind| kind.parse())
         .collect::<Result<_, _>>()
         .map_err(ConfigError::TargetKind)
 }

@@ -121,8 +121,9 @@ impl ServerSections {
 
     /// The files of all sections.
     pub fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        let all = std::iter::once(&mut self.hub).chain(self.named.values_mut());
-        all.flat_map(ServerSection::files_mut)
+        std::iter::once(&mut self.hub)
+            .chain(self.named.values_mut())
+            .flat_map(ServerSection::files_mut)
     }
 }
 

@@ -223,7 +223,8 @@ pub fn without_history(workload: &mut Workload, histories: &[History]) -> Vec<St
         .drain(..)
         .partition(|metric| histories.iter().any(|h| h.metric == metric.identifier()));
     workload.metrics = kept;
-    let left = left.iter().map(MetricSpec::identifier);
-    left.map(|metric| format!("without {metric}: no history is given"))
+    left.iter()
+        .map(MetricSpec::identifier)
+        .map(|metric| format!("without {metric}: no history is given"))
         .collect()
 }

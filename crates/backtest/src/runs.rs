@@ -223,8 +223,9 @@ impl<'a> Runs<'a> {
             autoscaler,
             ..
         } = self.setup;
-        let targets = environment.targets().into_iter();
-        let forecasters = targets
+        let forecasters = environment
+            .targets()
+            .into_iter()
             .map(|target| built(prediction, self.facts(target, shares_budget)))
             .collect();
         let lead_time = LeadTime::of(setup::written(autoscaler), Some(environment.start_up));

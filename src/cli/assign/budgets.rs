@@ -175,8 +175,9 @@ fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {
 fn within(assignment: &Assignment, name: &str) -> String {
     let most = assignment.policy().bounds.max;
     let standing = of(assignment, name);
-    let bound = standing.filter(|standing| standing.min > Replicas::ZERO || standing.max < most);
-    bound.map_or_else(dash, |standing| {
-        format!("{}..{}", standing.min, standing.max)
-    })
+    standing
+        .filter(|standing| standing.min > Replicas::ZERO || standing.max < most)
+        .map_or_else(dash, |standing| {
+            format!("{}..{}", standing.min, standing.max)
+        })
 }

@@ -199,12 +199,13 @@ fn decided_row(member: &MemberDecision) -> [String; 7] {
 /// The unhealthy conditions.
 fn conditions(assignment: &Assignment, screen: Screen) -> String {
     let conditions = assignment.decision.conditions.iter();
-    let unhealthy = conditions.filter(|it| !is_healthy(it.kind.as_str(), it.status.as_str()));
-    let blocks = unhealthy.map(|condition| {
-        let (kind, status) = (condition.kind.as_str(), condition.status.as_str());
-        let head = format!("{kind} {status} {}", condition.reason);
-        let message = wrapped(&condition.message, screen.width() - 2, "  ");
-        format!("{}\n  {message}\n", screen.paint(Paint::Warning, &head))
-    });
-    blocks.collect()
+    conditions
+        .filter(|it| !is_healthy(it.kind.as_str(), it.status.as_str()))
+        .map(|condition| {
+            let (kind, status) = (condition.kind.as_str(), condition.status.as_str());
+            let head = format!("{kind} {status} {}", condition.reason);
+            let message = wrapped(&condition.message, screen.width() - 2, "  ");
+            format!("{}\n  {message}\n", screen.paint(Paint::Warning, &head))
+        })
+        .collect()
 }

@@ -65,9 +65,11 @@ pub fn run(
     let mut chosen = applied(&experiment.changes, chosen, context)?;
     let histories = recorded(experiment, &chosen)?;
     let missing = inputs::without_history(&mut chosen.workload, &histories);
-    let texts = experiment.requests.iter();
-    let parsed = texts.map(|text| parse_request(text).map_err(flag("--request")));
-    let requests = parsed.collect::<Result<Vec<_>, _>>()?;
+    let requests = experiment
+        .requests
+        .iter()
+        .map(|text| parse_request(text).map_err(flag("--request")))
+        .collect::<Result<Vec<_>, _>>()?;
     let template = TemplateSource {
         documents: &documents,
         requests: &requests,
@@ -264,7 +266,8 @@ impl LabReport {
 impl fmt::Debug for LabReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.report.setup.autoscaler.name();
-        let mut report = f.debug_struct("LabReport");
-        report.field("name", &name).finish_non_exhaustive()
+        f.debug_struct("LabReport")
+            .field("name", &name)
+            .finish_non_exhaustive()
     }
 }

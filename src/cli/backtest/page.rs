@@ -90,8 +90,9 @@ pub fn prices(report: &BacktestReport) -> Scatter {
         x: plain.map_or_else(|| score.replica_hours(), |plain| score.more_percent(plain)),
         y: f64::from(score.under),
     };
-    let sweep = report.sweep.iter();
-    let mut dots: Vec<_> = sweep
+    let mut dots: Vec<_> = report
+        .sweep
+        .iter()
         .map(|run| dot(run.quantile.to_string(), Role::Forecast, &run.score))
         .collect();
     dots.extend(plain.map(|plain| dot("plain HPA".to_owned(), Role::Observed, plain)));
@@ -162,9 +163,11 @@ fn sweep(report: &BacktestReport) -> Html {
         let more = run
             .more_percent
             .map(|more| number(more, &format!("{more:+.1} %")));
-        let name = [number(run.quantile, &run.quantile.to_string())];
-        let cells = name.into_iter().chain(figures(&run.score));
-        cells.chain([more.unwrap_or_default()]).collect()
+        [number(run.quantile, &run.quantile.to_string())]
+            .into_iter()
+            .chain(figures(&run.score))
+            .chain([more.unwrap_or_default()])
+            .collect()
     });
     let mut header = vec!["Quantile"];
     header.extend(FIGURES);

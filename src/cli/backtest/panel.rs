@@ -84,9 +84,10 @@ impl Panel<'_> {
     }
 
     fn demand(&self) -> Vec<Sample> {
-        let minutes = self.minutes.iter();
-        let demand = minutes.filter_map(|m| Some(sample(m, m.load?.replicas())));
-        demand.collect()
+        self.minutes
+            .iter()
+            .filter_map(|m| Some(sample(m, m.load?.replicas())))
+            .collect()
     }
 
     fn capacity(&self) -> Vec<Sample> {
@@ -95,14 +96,16 @@ impl Panel<'_> {
     }
 
     fn shortages(&self) -> Vec<Shortage> {
-        let short = self.minutes.iter().filter(|m| m.is_under_provisioned());
-        let shortages = short.map(|minute| Shortage {
-            at: minute.at,
-            until: minute.at.checked_add(MINUTE).unwrap_or(Timestamp::MAX),
-            had: minute.ready.as_f64(),
-            needed: minute.load.map_or(0.0, |load| load.replicas()),
-        });
-        shortages.collect()
+        self.minutes
+            .iter()
+            .filter(|m| m.is_under_provisioned())
+            .map(|minute| Shortage {
+                at: minute.at,
+                until: minute.at.checked_add(MINUTE).unwrap_or(Timestamp::MAX),
+                had: minute.ready.as_f64(),
+                needed: minute.load.map_or(0.0, |load| load.replicas()),
+            })
+            .collect()
     }
 }
 

@@ -157,8 +157,9 @@ fn sweep(report: &BacktestReport, screen: Screen) -> String {
 }
 
 fn worst_minutes(report: &BacktestReport, screen: Screen) -> String {
-    let results = report.candidates.iter();
-    results
+    report
+        .candidates
+        .iter()
         .filter_map(|result| match &result.shortages.worst {
             None => Some(format!("{}: never under-provisioned\n", result.name)),
             Some(minute) => Some(screen.line(None, worst_minute(result.name, minute)?)),

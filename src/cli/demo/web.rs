@@ -202,9 +202,11 @@ impl StatusTrack {
         (from, to): (Replicas, Replicas),
         more: impl IntoIterator<Item = Condition>,
     ) -> EffectiveHorizontalPodAutoscalerStatus {
-        let decided = decision.conditions.iter();
-        let own = decided.map(|one| decided_condition(one.kind.as_str(), one));
-        let mut conditions: Vec<Condition> = own.collect();
+        let mut conditions: Vec<Condition> = decision
+            .conditions
+            .iter()
+            .map(|one| decided_condition(one.kind.as_str(), one))
+            .collect();
         for condition in more {
             conditions.retain(|known| known.type_ != condition.type_);
             conditions.insert(0, condition);

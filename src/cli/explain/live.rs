@@ -186,8 +186,9 @@ impl Watched {
 
 async fn connect(args: &ClusterArgs, machine: &Machine) -> Result<Connection, Failure> {
     let (file, context) = (args.kubeconfig.as_deref(), args.context.as_deref());
-    let connection = Connection::from_kubeconfig(file, context, machine).await;
-    connection.map_err(|error| unconnected(&error))
+    Connection::from_kubeconfig(file, context, machine)
+        .await
+        .map_err(|error| unconnected(&error))
 }
 
 async fn read(

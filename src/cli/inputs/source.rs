@@ -109,13 +109,14 @@ impl<'a> Source<'a> {
             scope: self.inputs.promql_scope,
         };
         let mut found = history.read(autoscaler, workload, &access, reading)?;
-        let metrics = std::mem::take(&mut found.metrics);
-        let read = metrics.into_iter().map(|(metric, recording)| History {
-            notes: recording::holes(&metric, &recording).into_iter().collect(),
-            metric,
-            file: found.url.clone(),
-            recording,
-        });
+        let read = std::mem::take(&mut found.metrics)
+            .into_iter()
+            .map(|(metric, recording)| History {
+                notes: recording::holes(&metric, &recording).into_iter().collect(),
+                metric,
+                file: found.url.clone(),
+                recording,
+            });
         let read: Vec<History> = read.collect();
         Ok(Histories {
             notes: found.notes + &notes(&read),

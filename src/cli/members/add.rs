@@ -112,8 +112,9 @@ pub async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutput, Fai
         return Ok(CommandOutput::text(args.summary("would apply")));
     }
     let file = Some(args.kubeconfig.as_path());
-    let opened = AdminClient::open(file, args.context.as_deref(), machine).await;
-    let member = opened.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+    let member = AdminClient::open(file, args.context.as_deref(), machine)
+        .await
+        .map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
     let hub = args.hub.client(machine).await?;
     args.apply(&server, &member, &hub).await?;
     let (summary, name) = (args.summary("applied"), &args.name);
@@ -128,8 +129,9 @@ impl AddArgs {
     /// The member's server as the hub is to reach it.
     async fn reached_at(&self) -> Result<ApiServer, Failure> {
         let file = Some(self.kubeconfig.as_path());
-        let read = ApiServer::from_kubeconfig(file, self.context.as_deref()).await;
-        let server = read.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+        let server = ApiServer::from_kubeconfig(file, self.context.as_deref())
+            .await
+            .map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
         Ok(ApiServer {
             url: self.server.clone().unwrap_or(server.url),
             ..server
@@ -140,13 +142,14 @@ impl AddArgs {
     fn check(&self, server: &ApiServer) -> Result<(), Failure> {
         // The placeholder stands for a token, because the member has no account yet.
         let text = kubeconfig(&self.name, server, "token").to_string();
-        let access = Access::parse(text.as_bytes(), self.hub.allow_loopback);
-        access.map(drop).map_err(|refusal| {
-            let advice = "correct the kubeconfig, or set another address with --server";
-            Failure::invalid(format!(
-                "the hub would reject this member: {refusal}; {advice}"
-            ))
-        })
+        Access::parse(text.as_bytes(), self.hub.allow_loopback)
+            .map(drop)
+            .map_err(|refusal| {
+                let advice = "correct the kubeconfig, or set another address with --server";
+                Failure::invalid(format!(
+                    "the hub would reject this member: {refusal}; {advice}"
+                ))
+            })
     }
 
     /// Writes to the member only after a dry run in the hub.
@@ -165,10 +168,11 @@ impl AddArgs {
             .await
             .map_err(|error| Failure::runtime(self.unwritten(&error)))?;
         let objects = in_member(self.place);
-        let joined = member.join(&objects, NAMESPACE, TOKEN).await;
-        let token = joined.map_err(|JoinFailure { applied, error }| {
-            Failure::runtime(format!("{}{}", chain(&error), left_behind(&applied)))
-        })?;
+        let token = member.join(&objects, NAMESPACE, TOKEN).await.map_err(
+            |JoinFailure { applied, error }| {
+                Failure::runtime(format!("{}{}", chain(&error), left_behind(&applied)))
+            },
+        )?;
         hub.apply(&secret(&token)?).await.map_err(|error| {
             let remains: Vec<_> = objects.iter().map(describe).collect();
             Failure::runtime(format!(
@@ -226,9 +230,11 @@ impl AddArgs {
     /// One line per object, with its cluster.
     fn summary(&self, done: &str) -> String {
         let in_hub = in_hub(&self.member_secret(), "", false);
-        let member = in_member(self.place).into_iter().map(|it| ("member", it));
-        let all = member.chain([("hub", in_hub)]);
-        all.map(|(place, manifest)| format!("{place}: {done} {}\n", describe(&manifest)))
+        in_member(self.place)
+            .into_iter()
+            .map(|it| ("member", it))
+            .chain([("hub", in_hub)])
+            .map(|(place, manifest)| format!("{place}: {done} {}\n", describe(&manifest)))
             .collect()
     }
 

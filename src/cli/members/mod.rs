@@ -114,8 +114,9 @@ pub fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput
 impl HubArgs {
     async fn client(&self, machine: &Machine) -> Result<AdminClient, Failure> {
         let (file, context) = (self.hub_kubeconfig.as_deref(), self.hub_context.as_deref());
-        let client = AdminClient::open(file, context, machine).await;
-        client.map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
+        AdminClient::open(file, context, machine)
+            .await
+            .map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
     }
 
     fn settings(&self) -> MemberSettings {

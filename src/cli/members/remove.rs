@@ -59,8 +59,9 @@ pub async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandOutput, 
     let secret = own.unwrap_or(&args.name);
     // A member without a Secret is marked by a new one, which the controller finds by its label.
     let label = own.is_none().then_some(&*args.hub.secret_label);
-    let marked = hub.leave(&args.hub.namespace, secret, label).await;
-    marked.map_err(|error| Failure::runtime(chain(&error)))?;
+    hub.leave(&args.hub.namespace, secret, label)
+        .await
+        .map_err(|error| Failure::runtime(chain(&error)))?;
     report(&format!("member {} is leaving\n", args.name));
     args.wait(&hub, machine.clock()).await?;
     args.finish(&hub, listed.as_ref(), secret).await
@@ -129,8 +130,9 @@ impl RemoveArgs {
                 "member {name} has left; delete its ClusterProfile, and Secret {namespace}/{secret}\n"
             )));
         }
-        let deleted = hub.forget(namespace, secret).await;
-        deleted.map_err(|error| Failure::runtime(chain(&error)))?;
+        hub.forget(namespace, secret)
+            .await
+            .map_err(|error| Failure::runtime(chain(&error)))?;
         Ok(CommandOutput::text(format!(
             "member {name} removed; Secret {namespace}/{secret} is deleted\n"
         )))

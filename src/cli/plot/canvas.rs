@@ -174,10 +174,11 @@ impl Cell {
 fn braille(dots: u8) -> char {
     // Bits of Unicode's pattern for our bits: left column from the bottom, then the right one.
     const BITS: [u32; 8] = [0x40, 0x04, 0x02, 0x01, 0x80, 0x20, 0x10, 0x08];
-    let set = BITS
+    let pattern: u32 = BITS
         .iter()
         .enumerate()
-        .filter(|(bit, _)| dots & (1 << bit) != 0);
-    let pattern: u32 = set.map(|(_, value)| value).sum();
+        .filter(|(bit, _)| dots & (1 << bit) != 0)
+        .map(|(_, value)| value)
+        .sum();
     char::from_u32(0x2800 + pattern).unwrap_or(' ')
 }

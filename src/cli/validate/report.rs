@@ -174,12 +174,14 @@ impl Report {
 
     /// Checked objects with the results, and skipped ones.
     fn summary(&self) -> String {
-        let counts = [
+        let mut valid: Vec<_> = [
             (self.configurations, "configuration"),
             (self.predictions, "TimeSeriesPrediction"),
-        ];
-        let others = counts.into_iter().filter(|(count, _)| *count > 0);
-        let mut valid: Vec<_> = others.map(|(count, what)| counted(count, what)).collect();
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| counted(count, what))
+        .collect();
         if self.autoscalers > 0 || valid.is_empty() {
             valid.insert(0, counted(self.autoscalers, "autoscaler"));
         }

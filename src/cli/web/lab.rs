@@ -249,8 +249,9 @@ impl Lab {
 
     fn find(&self, id: &str) -> Result<Arc<Run>, Refusal> {
         let kept = self.kept();
-        let found = kept.runs.iter().find(|run| run.id.to_string() == id);
-        found
+        kept.runs
+            .iter()
+            .find(|run| run.id.to_string() == id)
             .cloned()
             .ok_or_else(|| Refusal::not_found("no such experiment; only the last eight are kept"))
     }

@@ -176,11 +176,12 @@ impl Clusters {
         let most = policy.bounds.max;
         let count = |count: u32| Replicas::new(count).min(most);
         let floor = self.fleet.floor.map(count);
-        let settled = demand.map(|demand| {
-            let asked = Replicas::for_demand(demand).max(floor.unwrap_or_default());
-            policy.bounds.clamp(asked)
-        });
-        let lasting = settled.filter(|_| policy.mode == Mode::Delegated);
+        let lasting = demand
+            .map(|demand| {
+                let asked = Replicas::for_demand(demand).max(floor.unwrap_or_default());
+                policy.bounds.clamp(asked)
+            })
+            .filter(|_| policy.mode == Mode::Delegated);
         Total {
             demand,
             floor,

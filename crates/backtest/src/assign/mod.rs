@@ -177,10 +177,11 @@ impl Assignment {
     #[must_use]
     pub fn order(&self) -> Vec<&str> {
         let decision = &self.decision;
-        let order = decision
+        decision
             .order
             .iter()
-            .filter_map(|at| decision.members.get(*at));
-        order.map(|member| member.name.as_str()).collect()
+            .filter_map(|at| decision.members.get(*at))
+            .map(|member| member.name.as_str())
+            .collect()
     }
 }

@@ -131,10 +131,11 @@ pub fn outlooks(
         .as_ref()
         .map(|prediction| prediction.window);
     let asked = autoscaler.spec().prediction.as_ref();
-    let read = asked.map(|asked| validation::lead_time(asked, WorkloadFacts::default()));
     // A lead time out of range is reported by the forecaster, which cannot be built.
-    let written = read.and_then(Result::ok);
-    let lead_time = written.unwrap_or_else(|| LeadTime::of(None, None));
+    let lead_time = asked
+        .map(|asked| validation::lead_time(asked, WorkloadFacts::default()))
+        .and_then(Result::ok)
+        .unwrap_or_else(|| LeadTime::of(None, None));
     let mut outlooks = Vec::new();
     for history in histories {
         let metric = workload

@@ -182,10 +182,11 @@ pub fn of_values(metric: &str, file: &str, samples: &[Sample]) -> Result<History
 /// # Errors
 /// No zone has this name.
 pub fn parse_zone(name: &str) -> Result<Zone, String> {
-    let parsed = Zone::parse(name, &Zone::utc()).ok();
     // Specs may omit their zone, or name that of the controller (`Local`); for a file, both would be a guess.
-    let zone = parsed.filter(|zone| !zone.is_assumed() && !zone.is_local());
-    zone.ok_or_else(|| "expected an IANA name such as Europe/Berlin, or UTC".to_owned())
+    Zone::parse(name, &Zone::utc())
+        .ok()
+        .filter(|zone| !zone.is_assumed() && !zone.is_local())
+        .ok_or_else(|| "expected an IANA name such as Europe/Berlin, or UTC".to_owned())
 }
 
 /// Description of the gaps in a recording, if it has any.

@@ -64,8 +64,9 @@ pub fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, Recordi
     let lines = numbered.map(|(line, number)| (line.trim_matches(' '), Position::Line(number)));
     let is_data = |line: &str| !line.trim().is_empty() && !line.starts_with('#');
     let mut lines = lines.filter(|(line, _)| is_data(line)).peekable();
-    let separator_line = lines.next_if(|(line, _)| line.starts_with(SEPARATOR_LINE));
-    let named = separator_line.and_then(|(line, _)| line.chars().nth(SEPARATOR_LINE.len()));
+    let named = lines
+        .next_if(|(line, _)| line.starts_with(SEPARATOR_LINE))
+        .and_then(|(line, _)| line.chars().nth(SEPARATOR_LINE.len()));
     let first = lines.peek().map_or("", |(line, _)| *line);
     let mut format = Format::new(named.unwrap_or_else(|| separator(first)), zone);
     if let Some((line, position)) = lines.next_if(|(line, _)| format.is_header(line))
@@ -74,8 +75,9 @@ pub fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, Recordi
         return Err(rows.unreadable(position, line, expected));
     }
     for (line, position) in lines {
-        let read = format.row(line, position);
-        let row = read.map_err(|expected| rows.unreadable(position, line, expected))?;
+        let row = format
+            .row(line, position)
+            .map_err(|expected| rows.unreadable(position, line, expected))?;
         rows.rows.push(row);
     }
     // Decided after the last line, because any line may show that the commas are decimal.

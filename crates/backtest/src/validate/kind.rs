@@ -124,10 +124,11 @@ fn named(kind: &str, api_version: &str) -> DocumentKind {
         };
     }
     let all = OwnKind::all();
-    let of_group = all
+    let mut expected: Vec<&str> = all
         .iter()
-        .filter(|own| api_group(&own.api_version) == group);
-    let mut expected: Vec<&str> = of_group.map(|own| own.kind.as_str()).collect();
+        .filter(|own| api_group(&own.api_version) == group)
+        .map(|own| own.kind.as_str())
+        .collect();
     if api_version == API_VERSION {
         expected.extend([CONFIG_KIND, clusters::KIND]);
     }

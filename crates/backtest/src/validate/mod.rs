@@ -286,23 +286,24 @@ impl<'a> Validator<'a> {
 
     fn lints(&self, document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
         let workload = accepted.workload();
-        let found = lint(&workload.windows, workload.bounds, self.now);
-        let each = found.iter().map(|finding| {
-            let place = document.find(&cron_path(accepted.spec(), &finding.cron));
-            let message = format!(
-                "cron {}: {} [{}]",
-                finding.cron,
-                finding.message,
-                finding.lint.as_str()
-            );
-            let severity = if finding.lint.is_error() {
-                Severity::Error
-            } else {
-                Severity::Warning
-            };
-            Diagnostic::new(place, severity, message)
-        });
-        each.collect()
+        lint(&workload.windows, workload.bounds, self.now)
+            .iter()
+            .map(|finding| {
+                let place = document.find(&cron_path(accepted.spec(), &finding.cron));
+                let message = format!(
+                    "cron {}: {} [{}]",
+                    finding.cron,
+                    finding.message,
+                    finding.lint.as_str()
+                );
+                let severity = if finding.lint.is_error() {
+                    Severity::Error
+                } else {
+                    Severity::Warning
+                };
+                Diagnostic::new(place, severity, message)
+            })
+            .collect()
     }
 }
 
@@ -378,8 +379,9 @@ fn undivided(document: &Document, workload: &Workload) -> Vec<Diagnostic> {
 
 /// Path of the cron of a name.
 fn cron_path(spec: &EffectiveHorizontalPodAutoscalerSpec, name: &str) -> String {
-    let crons = spec.crons.iter().flatten();
-    crons
+    spec.crons
+        .iter()
+        .flatten()
         .map(|cron| cron.name.as_deref().unwrap_or_default())
         .position(|n| n == name)
         .map_or_else(|| "spec.crons".to_owned(), |i| format!("spec.crons[{i}]"))

@@ -142,10 +142,11 @@ impl Workloads {
     pub fn new(context: &CommandContext) -> Result<Self, Failure> {
         let documents = manifest::parse("demo", AUTOSCALERS).map_err(Error::from)?;
         let validator = context.validator();
-        let setups = SCRIPTS
+        SCRIPTS
             .iter()
-            .map(|script| Ok((*script, script.setup(&documents, &validator)?)));
-        setups.collect::<Result<_, _>>().map(Self)
+            .map(|script| Ok((*script, script.setup(&documents, &validator)?)))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// The runs at the beginning of the replay.

@@ -65,13 +65,15 @@ fn points(samples: Vec<Sample>) -> Vec<Point> {
 fn windows(report: &ExpectedReport) -> Vec<Window> {
     let (from, to) = (report.span.from, report.span.to);
     let open = report.situation.workload.windows.iter().flat_map(|window| {
-        let first = window.activities(from).take(MOST_OPENINGS);
-        let activities = first.take_while(move |it| it.since < to);
-        activities.map(move |activity| Window {
-            name: window.name().to_owned(),
-            from: activity.since.max(from),
-            until: activity.until.map_or(to, |until| until.min(to)),
-        })
+        window
+            .activities(from)
+            .take(MOST_OPENINGS)
+            .take_while(move |it| it.since < to)
+            .map(move |activity| Window {
+                name: window.name().to_owned(),
+                from: activity.since.max(from),
+                until: activity.until.map_or(to, |until| until.min(to)),
+            })
     });
     open.collect()
 }

@@ -66,13 +66,15 @@ pub fn came(report: &ExpectedReport) -> Vec<Sample> {
         return Vec::new();
     };
     let Outlook { recording, .. } = outlook;
-    let until_end = recording.until(report.span.to).iter();
-    let known = until_end.filter(|sample| sample.at > report.span.from);
-    let replicas = known.map(|sample| Sample {
-        at: sample.at,
-        value: sample.value / target,
-    });
-    replicas.collect()
+    recording
+        .until(report.span.to)
+        .iter()
+        .filter(|sample| sample.at > report.span.from)
+        .map(|sample| Sample {
+            at: sample.at,
+            value: sample.value / target,
+        })
+        .collect()
 }
 
 /// The top of the scale.
