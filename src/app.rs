@@ -222,9 +222,11 @@ impl Process {
     /// The members, if the namespace of their Secrets is known.
     fn members(&self, gate: WriteGate) -> Option<MemberRegistry> {
         let asked = &self.config.members;
-        let own = || own_namespace(&self.config, &self.connection);
         let settings = MemberSettings {
-            namespace: asked.namespace.clone().or_else(own)?,
+            namespace: asked
+                .namespace
+                .clone()
+                .or_else(|| own_namespace(&self.config, &self.connection))?,
             label: asked.secret_label.clone(),
             key: asked.secret_key.clone(),
             allow_loopback: asked.allow_loopback,

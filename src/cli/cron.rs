@@ -291,8 +291,10 @@ fn begin(args: &NextArgs, zone: &Zone, now: Timestamp) -> Result<Timestamp, Cron
     let Some(from) = &args.from else {
         return Ok(now);
     };
-    let civil = || Some(zone.resolve(from.parse::<DateTime>().ok()?)?.0);
-    let at = from.parse::<Timestamp>().ok().or_else(civil);
+    let at = from
+        .parse::<Timestamp>()
+        .ok()
+        .or_else(|| Some(zone.resolve(from.parse::<DateTime>().ok()?)?.0));
     at.ok_or_else(|| CronError::From(from.clone()))
 }
 

@@ -130,16 +130,18 @@ pub fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -> Strin
     if windows.is_empty() {
         return String::new();
     }
-    let row = |window: &WindowStatus| {
-        let until = match (&window.next_transition, zones.get(&window.name)) {
-            (None, _) => "further notice".to_owned(),
-            (Some(until), Some(zone)) => clock_in(zone, until.0),
-            (Some(until), None) => clock(until.0),
-        };
-        let state = if window.active { "open" } else { "closed" };
-        [window.name.clone(), state.to_owned(), until]
-    };
-    screen.table(["WINDOW", "STATE", "UNTIL"], windows.iter().map(row))
+    screen.table(
+        ["WINDOW", "STATE", "UNTIL"],
+        windows.iter().map(|window: &WindowStatus| {
+            let until = match (&window.next_transition, zones.get(&window.name)) {
+                (None, _) => "further notice".to_owned(),
+                (Some(until), Some(zone)) => clock_in(zone, until.0),
+                (Some(until), None) => clock(until.0),
+            };
+            let state = if window.active { "open" } else { "closed" };
+            [window.name.clone(), state.to_owned(), until]
+        }),
+    )
 }
 
 /// An instant to the minute, as the clocks of a zone show it.

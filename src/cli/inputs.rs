@@ -107,15 +107,17 @@ impl Inputs {
         if names.is_empty() {
             return Ok(vec![self.clone()]);
         }
-        let one = |name: &String| {
-            let csv = self.csv.iter();
-            Self {
-                name: Some(name.clone()),
-                csv: csv.filter_map(|flag| csv_of(flag, name, &names)).collect(),
-                ..self.clone()
-            }
-        };
-        Ok(names.iter().map(one).collect())
+        Ok(names
+            .iter()
+            .map(|name: &String| {
+                let csv = self.csv.iter();
+                Self {
+                    name: Some(name.clone()),
+                    csv: csv.filter_map(|flag| csv_of(flag, name, &names)).collect(),
+                    ..self.clone()
+                }
+            })
+            .collect())
     }
 
     /// The histories of files by metric; a file without a metric has that of the first one.

@@ -77,8 +77,10 @@ pub fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutput, Fail
             };
             output::print(Ok(notes), context.screen);
         }
-        let fetch = move |request| fetch(Arc::clone(&page), request).boxed();
-        let router = proxy(fetch, web::lab(context));
+        let router = proxy(
+            move |request| fetch(Arc::clone(&page), request).boxed(),
+            web::lab(context),
+        );
         web::serve(listen, router, std::future::pending(), context.screen).await
     })
 }

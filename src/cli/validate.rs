@@ -71,17 +71,19 @@ impl<'a> Checks<'a> {
     fn file(&self, path: &Path) -> Result<Vec<Validation>, ManifestError> {
         let text = files::text(path)?;
         let documents = manifest::parse(&files::name(path), &text)?;
-        let validate = |document: &Document| {
-            let mut validation = if config::is_config(document) {
-                let diagnostics = config::diagnostics(path, &text, document);
-                Validation::without_autoscaler(Subject::Configuration, diagnostics)
-            } else {
-                self.with_queries(document)
-            };
-            hint_at_templates(&mut validation.diagnostics, &text);
-            validation
-        };
-        Ok(documents.iter().map(validate).collect())
+        Ok(documents
+            .iter()
+            .map(|document: &Document| {
+                let mut validation = if config::is_config(document) {
+                    let diagnostics = config::diagnostics(path, &text, document);
+                    Validation::without_autoscaler(Subject::Configuration, diagnostics)
+                } else {
+                    self.with_queries(document)
+                };
+                hint_at_templates(&mut validation.diagnostics, &text);
+                validation
+            })
+            .collect())
     }
 
     /// All findings about an object, with those about the queries in its annotations, which other commands check when

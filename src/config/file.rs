@@ -150,19 +150,21 @@ impl ConfigFile {
     ) -> Result<ControllerArgs, FileError> {
         // A first pass without the file finds the values of flags and environment.
         let given = command.clone().try_get_matches_from(args)?;
-        let fill = |command: Command, (flag, values): (&String, &Vec<String>)| {
-            if conflicts_with_given(&command, flag, &given) {
-                return command;
-            }
-            command.mut_args(|arg| {
-                if arg.get_long() == Some(flag) {
-                    arg.default_values(values.clone())
-                } else {
-                    arg
+        let command = self.flags.iter().fold(
+            command,
+            |command: Command, (flag, values): (&String, &Vec<String>)| {
+                if conflicts_with_given(&command, flag, &given) {
+                    return command;
                 }
-            })
-        };
-        let command = self.flags.iter().fold(command, fill);
+                command.mut_args(|arg| {
+                    if arg.get_long() == Some(flag) {
+                        arg.default_values(values.clone())
+                    } else {
+                        arg
+                    }
+                })
+            },
+        );
         let mut matches = command.try_get_matches_from(args)?;
         let mut completed = ControllerArgs::from_arg_matches_mut(&mut matches)?;
         completed.servers = self.servers.clone();

@@ -111,10 +111,12 @@ pub fn chosen(
     validator: &Validator<'_>,
 ) -> Result<Accepted, Error> {
     let kinds = kind.name();
-    let is_meant = |document: &&Document| {
-        kind.matches(document) && name.is_none_or(|name| document.name() == name)
-    };
-    let ours: Vec<_> = documents.iter().filter(is_meant).collect();
+    let ours: Vec<_> = documents
+        .iter()
+        .filter(|document: &&Document| {
+            kind.matches(document) && name.is_none_or(|name| document.name() == name)
+        })
+        .collect();
     let document = match (ours.as_slice(), name) {
         ([document], _) => *document,
         ([], None) => return Err(InputError::None(kinds).into()),

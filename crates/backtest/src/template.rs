@@ -223,12 +223,14 @@ fn unnamed(workload: &Workload, requests: &Requests) -> sim::PodTemplate {
     if containers.is_empty() {
         containers.insert(CONTAINER.to_owned());
     }
-    let container = |name: String| Container {
-        name: name.into(),
-        requests: requests.clone(),
-    };
     sim::PodTemplate {
-        containers: containers.into_iter().map(container).collect::<Arc<[_]>>(),
+        containers: containers
+            .into_iter()
+            .map(|name: String| Container {
+                name: name.into(),
+                requests: requests.clone(),
+            })
+            .collect::<Arc<[_]>>(),
         pod_level: None,
     }
 }

@@ -116,18 +116,20 @@ fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Scre
         all if all > 0.0 => decimal(n.as_f64() * weight(entry) / all),
         _ => dash(),
     };
-    let row = |(name, entry): &(&String, &Entry)| {
-        [
-            (*name).clone(),
-            entry.weight.to_string(),
-            within(assignment, name),
-            share(bounds.min, entry),
-            entry.min.to_string(),
-            share(bounds.max, entry),
-            entry.max.to_string(),
-        ]
-    };
-    screen.table(header, entries.iter().map(row))
+    screen.table(
+        header,
+        entries.iter().map(|(name, entry): &(&String, &Entry)| {
+            [
+                (*name).clone(),
+                entry.weight.to_string(),
+                within(assignment, name),
+                share(bounds.min, entry),
+                entry.min.to_string(),
+                share(bounds.max, entry),
+                entry.max.to_string(),
+            ]
+        }),
+    )
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
@@ -146,23 +148,25 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
         ">MAX",
     ];
     let most = assignment.policy().bounds.max;
-    let row = |(name, entry): &(&String, &Entry)| {
-        let priority = of(assignment, name).and_then(|standing| standing.priority);
-        let place = if prioritized {
-            priority
-        } else {
-            Some(i64::from(entry.rank) + 1)
-        };
-        [
-            (*name).clone(),
-            place.map_or_else(dash, |place| place.to_string()),
-            entry.capacity.unwrap_or(most).to_string(),
-            within(assignment, name),
-            entry.min.to_string(),
-            entry.max.to_string(),
-        ]
-    };
-    screen.table(header, entries.iter().map(row))
+    screen.table(
+        header,
+        entries.iter().map(|(name, entry): &(&String, &Entry)| {
+            let priority = of(assignment, name).and_then(|standing| standing.priority);
+            let place = if prioritized {
+                priority
+            } else {
+                Some(i64::from(entry.rank) + 1)
+            };
+            [
+                (*name).clone(),
+                place.map_or_else(dash, |place| place.to_string()),
+                entry.capacity.unwrap_or(most).to_string(),
+                within(assignment, name),
+                entry.min.to_string(),
+                entry.max.to_string(),
+            ]
+        }),
+    )
 }
 
 fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {

@@ -106,8 +106,10 @@ fn require_size(experiment: &Experiment) -> Result<(), Failure> {
 }
 
 fn documents(experiment: &Experiment) -> Result<Vec<Document>, Failure> {
-    let parse = |it: &NamedText| manifest::parse(&it.name, &it.text);
-    let parsed = experiment.manifests.iter().map(parse);
+    let parsed = experiment
+        .manifests
+        .iter()
+        .map(|it: &NamedText| manifest::parse(&it.name, &it.text));
     let all = parsed.collect::<Result<Vec<_>, _>>();
     Ok(all.map_err(Error::from)?.into_iter().flatten().collect())
 }

@@ -143,15 +143,14 @@ fn figures(score: &Score) -> [Html; 5] {
 }
 
 fn numbers(report: &BacktestReport) -> Html {
-    let row = |result: &RunResult| {
-        let name = [Html::text(result.name)];
-        name.into_iter().chain(figures(&result.score)).collect()
-    };
     let score = &report.candidates.ours.score;
     let caption = format!("{} minutes with a known demand", score.minutes);
     let mut header = vec!["Run"];
     header.extend(FIGURES);
-    let rows = report.candidates.iter().map(row);
+    let rows = report.candidates.iter().map(|result: &RunResult| {
+        let name = [Html::text(result.name)];
+        name.into_iter().chain(figures(&result.score)).collect()
+    });
     report::numbers(&caption, &header, rows)
 }
 
@@ -212,16 +211,6 @@ fn worst_minutes(report: &BacktestReport) -> Html {
 }
 
 fn worst_hours(report: &BacktestReport) -> Html {
-    let row = |hour: &ShortHour| {
-        let missing = hour.missing_replica_minutes;
-        vec![
-            time(hour.at),
-            count(hour.under_provisioned_minutes),
-            number(missing, &format!("{missing:.1}")),
-            count(hour.needed_replicas.get()),
-            count(hour.ready_replicas.get()),
-        ]
-    };
     let header = [
         "Hour from",
         "Minutes short",
@@ -234,7 +223,16 @@ fn worst_hours(report: &BacktestReport) -> Html {
         report::numbers(
             &caption,
             &header,
-            result.shortages.worst_hours.iter().map(row),
+            result.shortages.worst_hours.iter().map(|hour: &ShortHour| {
+                let missing = hour.missing_replica_minutes;
+                vec![
+                    time(hour.at),
+                    count(hour.under_provisioned_minutes),
+                    number(missing, &format!("{missing:.1}")),
+                    count(hour.needed_replicas.get()),
+                    count(hour.ready_replicas.get()),
+                ]
+            }),
         )
     });
     Html::all(tables)

@@ -111,17 +111,19 @@ fn table(report: &BacktestReport, screen: Screen) -> String {
         ">REPLICA-HOURS",
         ">SCALE ACTIONS",
     ];
-    let row = |result: &RunResult| {
-        let score = &result.score;
-        [
-            result.name.to_owned(),
-            format!("{} min", score.under),
-            format!("{:.2} %", score.under_percent()),
-            format!("{:.1}", score.replica_hours()),
-            score.actions.to_string(),
-        ]
-    };
-    let mut text = screen.table(header, report.candidates.iter().map(row));
+    let mut text = screen.table(
+        header,
+        report.candidates.iter().map(|result: &RunResult| {
+            let score = &result.score;
+            [
+                result.name.to_owned(),
+                format!("{} min", score.under),
+                format!("{:.2} %", score.under_percent()),
+                format!("{:.1}", score.replica_hours()),
+                score.actions.to_string(),
+            ]
+        }),
+    );
     // With a baseline, the verdict reports the skipped minutes.
     if report.difference.is_none()
         && let Some(skipped) = report.candidates.ours.score.not_evaluated()
@@ -143,17 +145,19 @@ fn sweep(report: &BacktestReport, screen: Screen) -> String {
         ">REPLICA-HOURS",
         ">BESIDE THE PLAIN HPA",
     ];
-    let row = |run: &SweepRun| {
-        [
-            run.quantile.to_string(),
-            format!("{} min", run.score.under),
-            format!("{:.2} %", run.score.under_percent()),
-            format!("{:.1}", run.score.replica_hours()),
-            run.more_percent
-                .map_or_else(dash, |more| format!("{more:+.1} %")),
-        ]
-    };
-    screen.table(header, report.sweep.iter().map(row))
+    screen.table(
+        header,
+        report.sweep.iter().map(|run: &SweepRun| {
+            [
+                run.quantile.to_string(),
+                format!("{} min", run.score.under),
+                format!("{:.2} %", run.score.under_percent()),
+                format!("{:.1}", run.score.replica_hours()),
+                run.more_percent
+                    .map_or_else(dash, |more| format!("{more:+.1} %")),
+            ]
+        }),
+    )
 }
 
 fn worst_minutes(report: &BacktestReport, screen: Screen) -> String {

@@ -75,11 +75,12 @@ impl Scenario {
     }
 
     fn samples(self) -> Vec<Sample> {
-        let sample = |index: i64| Sample {
-            at: minute(index),
-            value: self.noisy_demand(index),
-        };
-        (0..=(SHOWN + 1) * DAY).map(sample).collect()
+        (0..=(SHOWN + 1) * DAY)
+            .map(|index: i64| Sample {
+                at: minute(index),
+                value: self.noisy_demand(index),
+            })
+            .collect()
     }
 
     /// Cores in use in a minute as they are measured, in whole thousandths.

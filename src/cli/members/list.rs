@@ -127,43 +127,47 @@ fn text(members: &[ListedMember], hub: &HubArgs, screen: Screen) -> String {
     let header = [
         "NAME", "SERVER", "PROVIDER", "REGION", "ZONES", "TAINTS", "PROBLEM",
     ];
-    let row = |member: &ListedMember| {
-        let [provider, region, zones] = member.location.clone();
-        [
-            member.name.clone(),
-            member.host.clone().unwrap_or_default(),
-            provider,
-            region,
-            zones,
-            member.taints.join(","),
-            member.problem.clone().unwrap_or_default(),
-        ]
-        .map(|cell| {
-            if cell.is_empty() {
-                "-".to_owned()
-            } else {
-                cell
-            }
-        })
-    };
-    screen.table(header, members.iter().map(row))
+    screen.table(
+        header,
+        members.iter().map(|member: &ListedMember| {
+            let [provider, region, zones] = member.location.clone();
+            [
+                member.name.clone(),
+                member.host.clone().unwrap_or_default(),
+                provider,
+                region,
+                zones,
+                member.taints.join(","),
+                member.problem.clone().unwrap_or_default(),
+            ]
+            .map(|cell| {
+                if cell.is_empty() {
+                    "-".to_owned()
+                } else {
+                    cell
+                }
+            })
+        }),
+    )
 }
 
 fn items(members: &[ListedMember]) -> Vec<Value> {
-    let item = |member: &ListedMember| {
-        let [provider, region, zones] = &member.location;
-        let zones: Vec<&str> = zones.split(',').filter(|zone| !zone.is_empty()).collect();
-        json!({
-            "name": member.name,
-            "server": member.host,
-            "provider": provider,
-            "region": region,
-            "zones": zones,
-            "taints": member.taints,
-            "problem": member.problem,
+    members
+        .iter()
+        .map(|member: &ListedMember| {
+            let [provider, region, zones] = &member.location;
+            let zones: Vec<&str> = zones.split(',').filter(|zone| !zone.is_empty()).collect();
+            json!({
+                "name": member.name,
+                "server": member.host,
+                "provider": provider,
+                "region": region,
+                "zones": zones,
+                "taints": member.taints,
+                "problem": member.problem,
+            })
         })
-    };
-    members.iter().map(item).collect()
+        .collect()
 }
 
 #[cfg(test)]

@@ -14,8 +14,10 @@ use foretide_base::error::chain;
 /// without apiVersion and kind.
 pub fn is_config(document: &Document) -> bool {
     let names: Vec<_> = document.members().collect();
-    let has_no_text = |name: &&str| names.contains(name) && document.text(name).is_empty();
-    if ["apiVersion", "kind"].iter().any(has_no_text) {
+    if ["apiVersion", "kind"]
+        .iter()
+        .any(|name: &&str| names.contains(name) && document.text(name).is_empty())
+    {
         return false;
     }
     let has_header = ["apiVersion", "kind"]

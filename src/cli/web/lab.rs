@@ -109,14 +109,18 @@ struct Id(String);
 pub fn routes(context: &CommandContext) -> Router {
     let lab = Arc::new(Lab::new(context.clone()));
     let one = "/lab/v1/experiments/{id}";
-    let json = |results: &Results| as_media("application/json", &results.json);
-    let manifest = |results: &Results| as_media("application/yaml", &results.manifest);
     Router::new()
         .route("/lab/v1/experiments", post(begin))
-        .route(one, served(json).delete(cancel))
+        .route(
+            one,
+            served(|results: &Results| as_media("application/json", &results.json)).delete(cancel),
+        )
         .route(&format!("{one}/events"), get(events))
         .route(&format!("{one}/report.html"), served(report))
-        .route(&format!("{one}/manifest.yaml"), served(manifest))
+        .route(
+            &format!("{one}/manifest.yaml"),
+            served(|results: &Results| as_media("application/yaml", &results.manifest)),
+        )
         .route(&format!("{one}/chart.svg"), get(chart))
         .route(&format!("{one}/sweep.svg"), get(sweep))
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -183,8 +187,10 @@ async fn sweep(
 ) -> Result<Response, Refusal> {
     let Query(query) = query?;
     lab.results(&id, |results| {
-        let none = || Refusal::not_found("the experiment has no sweep");
-        let sweeps = results.sweeps.as_ref().ok_or_else(none)?;
+        let sweeps = results
+            .sweeps
+            .as_ref()
+            .ok_or_else(|| Refusal::not_found("the experiment has no sweep"))?;
         Ok(drawing(sweeps, query))
     })
 }
@@ -370,8 +376,10 @@ impl Run {
 
     async fn ended(&self) {
         let mut states = self.state.subscribe();
-        let has_ended = |state: &RunState| matches!(state, RunState::Finished(_));
-        let _state = states.wait_for(has_ended).await.is_ok();
+        let _state = states
+            .wait_for(|state: &RunState| matches!(state, RunState::Finished(_)))
+            .await
+            .is_ok();
     }
 
     /// The size of the results; 0 until the run has ended.

@@ -192,8 +192,9 @@ impl Clusters {
     /// Replicas of all clusters.
     #[must_use]
     pub fn replicas(&self) -> Replicas {
-        let sum = |sum: u32, cluster: &Cluster| sum.saturating_add(cluster.replicas);
-        Replicas::new(self.clusters.iter().fold(0, sum))
+        Replicas::new(self.clusters.iter().fold(0, |sum: u32, cluster: &Cluster| {
+            sum.saturating_add(cluster.replicas)
+        }))
     }
 
     /// The clusters as observed at `now`. `target` is the utilization target of the workload, in percent.
@@ -271,8 +272,10 @@ impl Cluster {
     }
 
     fn capacity(&self) -> Option<u32> {
-        let in_all = |room: u32| room.saturating_add(self.placed());
-        self.capacity.or_else(|| self.room.map(in_all))
+        self.capacity.or_else(|| {
+            self.room
+                .map(|room: u32| room.saturating_add(self.placed()))
+        })
     }
 
     /// In replicas: as written, or the ready pods times their utilization over the target.

@@ -131,8 +131,9 @@ fn least(spec: &Value, notes: &mut Vec<String>) -> Value {
 /// they may end a comment.
 fn one_line(query: &str) -> String {
     let has_comment = query.contains('#');
-    let is_replaced = |c: char| c.is_control() && !(c == '\n' && has_comment);
-    query.trim().replace(is_replaced, " ")
+    query
+        .trim()
+        .replace(|c: char| c.is_control() && !(c == '\n' && has_comment), " ")
 }
 
 // === impl Triggers ===

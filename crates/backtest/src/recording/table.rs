@@ -92,9 +92,11 @@ pub fn read(file: &str, text: &str, zone: Option<&Zone>) -> Result<Rows, Recordi
 
 /// The character that separates the cells of a line.
 fn separator(line: &str) -> char {
-    let separates = |separator: &char| cells(line, *separator).len() > 1;
     // The comma is last: in lines with another separator it is part of a number.
-    ['\t', ';'].into_iter().find(separates).unwrap_or(',')
+    ['\t', ';']
+        .into_iter()
+        .find(|separator: &char| cells(line, *separator).len() > 1)
+        .unwrap_or(',')
 }
 
 /// The cells of a line, without the quotes that let them hold separators.
@@ -146,9 +148,11 @@ impl<'a> Format<'a> {
     fn is_header(&self, line: &str) -> bool {
         let cells = self.cells(line);
         let value = cells.get(1).map(|cell| self.value(cell));
-        let is_named = |cell: &String| cell.starts_with(char::is_alphabetic);
         // A line with a value is data: an unreadable time in it is an error, and the line no header to skip.
-        cells.first().is_some_and(is_named) && !matches!(value, Some(Ok(_)))
+        cells
+            .first()
+            .is_some_and(|cell: &String| cell.starts_with(char::is_alphabetic))
+            && !matches!(value, Some(Ok(_)))
     }
 
     /// Reads one line as a row.
@@ -277,9 +281,10 @@ fn may_be_thousands(value: &str) -> Option<bool> {
 /// Returns whether a number with this unit is in base units: the unit is empty, one of [`PLAIN_UNITS`], or that of a
 /// rate of events.
 fn is_plain(unit: &str) -> bool {
-    let is_rate = |events: &str| {
-        let is_word = events.chars().all(|c| c.is_ascii_lowercase());
-        is_word && !events.is_empty() && !SCALED_RATES.contains(&events)
-    };
-    unit.is_empty() || PLAIN_UNITS.contains(&unit) || unit.strip_suffix("/s").is_some_and(is_rate)
+    unit.is_empty()
+        || PLAIN_UNITS.contains(&unit)
+        || unit.strip_suffix("/s").is_some_and(|events: &str| {
+            let is_word = events.chars().all(|c| c.is_ascii_lowercase());
+            is_word && !events.is_empty() && !SCALED_RATES.contains(&events)
+        })
 }

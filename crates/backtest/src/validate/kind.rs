@@ -87,8 +87,10 @@ fn invalid(field: &'static str, message: String) -> DocumentKind {
 }
 
 fn without_kind(document: &Document) -> DocumentKind {
-    let is_object = |name| ["apiVersion", "metadata", "spec"].contains(&name);
-    if document.members().any(is_object) {
+    if document
+        .members()
+        .any(|name| ["apiVersion", "metadata", "spec"].contains(&name))
+    {
         let message = "kind: is required, such as EffectiveHorizontalPodAutoscaler".to_owned();
         return invalid("", message);
     }

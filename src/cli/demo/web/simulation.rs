@@ -114,18 +114,6 @@ impl FleetSimulation {
     /// Returns a simulation with four pods in each cluster and no bounds, at this time and this many minutes into its
     /// course, which repeats every twelve hours.
     pub fn beginning(at: Timestamp, minute: u32) -> Self {
-        let cluster = |script| Cluster {
-            script,
-            replicas: 4,
-            ready: 4,
-            starting: VecDeque::new(),
-            bounds: None,
-            wants: 4,
-            wanted: VecDeque::new(),
-            demand: 0.0,
-            waiting_since: None,
-            seen: None,
-        };
         let step = minute * STEPS_PER_MINUTE;
         let passed = STEP * i32::try_from(step).unwrap_or(i32::MAX);
         Self {
@@ -134,7 +122,21 @@ impl FleetSimulation {
             begin: at.saturating_sub(passed).unwrap_or(at),
             policy: policy(),
             ledger: Ledger::default(),
-            clusters: CLUSTERS.iter().map(cluster).collect(),
+            clusters: CLUSTERS
+                .iter()
+                .map(|script| Cluster {
+                    script,
+                    replicas: 4,
+                    ready: 4,
+                    starting: VecDeque::new(),
+                    bounds: None,
+                    wants: 4,
+                    wanted: VecDeque::new(),
+                    demand: 0.0,
+                    waiting_since: None,
+                    seen: None,
+                })
+                .collect(),
         }
     }
 

@@ -184,11 +184,12 @@ impl Script {
 
     fn samples(&self) -> Vec<Sample> {
         let last = TODAY * DAY + LENGTH.as_hours() * 60;
-        let sample = |index: i64| Sample {
-            at: minute(index),
-            value: self.times * self.scenario.noisy_demand(index + self.later),
-        };
-        (self.first()..=last).map(sample).collect()
+        (self.first()..=last)
+            .map(|index: i64| Sample {
+                at: minute(index),
+                value: self.times * self.scenario.noisy_demand(index + self.later),
+            })
+            .collect()
     }
 }
 

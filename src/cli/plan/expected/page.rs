@@ -57,8 +57,10 @@ pub fn chart(report: &ExpectedReport) -> Chart {
 }
 
 fn points(samples: Vec<Sample>) -> Vec<Point> {
-    let point = |Sample { at, value }| Point { at, value };
-    samples.into_iter().map(point).collect()
+    samples
+        .into_iter()
+        .map(|Sample { at, value }| Point { at, value })
+        .collect()
 }
 
 /// The times at which cron windows are open.
