@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, ScaleStrategy};
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, ScaleStrategy, Violation};
 use foretide_domain::api_group;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{
@@ -151,6 +151,11 @@ impl Document {
         self.locate(["metadata", "annotations", name])
     }
 
+    /// A violation with the place of its field.
+    pub(crate) fn refusal(&self, violation: &Violation) -> String {
+        format!("{}: {violation}", self.find(&violation.field))
+    }
+
     fn locate<'a>(&self, steps: impl IntoIterator<Item = &'a str>) -> Location {
         let mut steps: Vec<_> = steps.into_iter().map(str::to_owned).collect();
         while !steps.is_empty() && !self.lines.contains_key(&steps) {
@@ -172,6 +177,12 @@ impl fmt::Display for Location {
             None => f.write_str(&self.file),
         }
     }
+}
+
+/// A field that breaks an expectation.
+pub(crate) fn violation(field: impl Into<String>, message: impl Into<String>) -> Violation {
+    let (field, message) = (field.into(), message.into());
+    Violation { field, message }
 }
 
 /// The objects of a text.

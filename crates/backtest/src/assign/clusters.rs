@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use foretide_crds::Violation;
 use foretide_domain::{ReplicaBounds, Replicas, workload::Mode};
 use foretide_federate::{
     ClassifiedFleet, Health, Ledger, Member, Membership, Participation, Pods, Policy, Profile,
@@ -16,7 +17,7 @@ use serde::Deserialize;
 use super::AssignError;
 use crate::{
     API_VERSION, Error,
-    manifest::{self, Document, Location, YamlError},
+    manifest::{self, Location, YamlError, violation},
 };
 use foretide_api::validation::duration;
 use foretide_base::error::yaml;
@@ -97,7 +98,7 @@ struct Cluster {
     replicas_written_by: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bounds {
     min: u32,
@@ -149,7 +150,7 @@ impl Clusters {
                 clusters: read.clusters,
             });
         }
-        let lines: Vec<_> = errors.iter().map(|error| error.at(document)).collect();
+        let lines: Vec<_> = errors.iter().map(|error| document.refusal(error)).collect();
         Err(AssignError::Fields(lines.join("\n")).into())
     }
 
@@ -308,32 +309,8 @@ fn before(now: Timestamp, age: Option<SignedDuration>) -> Timestamp {
         .unwrap_or(Timestamp::MIN)
 }
 
-/// A field with an invalid value.
-struct FieldError {
-    path: String,
-    message: String,
-}
-
-impl FieldError {
-    fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            message: message.into(),
-        }
-    }
-
-    fn at(&self, document: &Document) -> String {
-        format!(
-            "{}: {}: {}",
-            document.find(&self.path),
-            self.path,
-            self.message
-        )
-    }
-}
-
 /// All invalid values of a file that has the right shape.
-fn errors(file: &File) -> Vec<FieldError> {
+fn errors(file: &File) -> Vec<Violation> {
     let mut errors = Vec::new();
     let heads = [
         ("apiVersion", file.api_version.as_deref(), API_VERSION),
@@ -341,17 +318,12 @@ fn errors(file: &File) -> Vec<FieldError> {
     ];
     for (field, found, expected) in heads {
         if let Some(found) = found.filter(|found| *found != expected) {
-            errors.push(FieldError::new(
-                field,
-                format!("is {found}, expected {expected}"),
-            ));
+            errors.push(violation(field, format!("is {found}, expected {expected}")));
         }
     }
     if file.clusters.is_empty() {
-        errors.push(FieldError::new(
-            "clusters",
-            "is empty, expected at least one cluster",
-        ));
+        let message = "is empty, expected at least one cluster";
+        errors.push(violation("clusters", message));
     }
     errors.extend(not_a_count("fleet.demand", file.fleet.demand));
     let mut names = BTreeSet::new();
@@ -359,100 +331,102 @@ fn errors(file: &File) -> Vec<FieldError> {
         let path = format!("clusters[{position}]");
         if !names.insert(&cluster.name) {
             let message = format!("{} is a duplicate, expected unique names", cluster.name);
-            errors.push(FieldError::new(format!("{path}.name"), message));
+            errors.push(violation(format!("{path}.name"), message));
         }
         errors.extend(cluster_errors(&path, cluster));
     }
     errors
 }
 
-fn cluster_errors(path: &str, cluster: &Cluster) -> Vec<FieldError> {
-    let at = |field: &str| format!("{path}.{field}");
+fn cluster_errors(path: &str, cluster: &Cluster) -> Vec<Violation> {
     let mut errors = Vec::new();
-    errors.extend(not_a_count(&at("demand"), cluster.demand));
-    errors.extend(not_a_count(&at("utilization"), cluster.utilization));
-    let ages = [
-        ("lostFor", &cluster.lost_for),
-        ("unschedulableFor", &cluster.unschedulable_for),
-    ];
-    for (field, age) in ages {
-        errors.extend(not_an_age(&at(field), age.as_deref()));
-    }
+    errors.extend(not_a_count(&format!("{path}.demand"), cluster.demand));
+    errors.extend(not_a_count(
+        &format!("{path}.utilization"),
+        cluster.utilization,
+    ));
+    let (lost, blocked) = (
+        cluster.lost_for.as_ref(),
+        cluster.unschedulable_for.as_ref(),
+    );
+    errors.extend(not_an_age(format!("{path}.lostFor"), lost));
+    errors.extend(not_an_age(format!("{path}.unschedulableFor"), blocked));
     for (position, taint) in cluster.taints.iter().enumerate() {
-        let path = at(&format!("taints[{position}].for"));
-        errors.extend(not_an_age(&path, taint.r#for.as_deref()));
+        let path = format!("{path}.taints[{position}].for");
+        errors.extend(not_an_age(path, taint.r#for.as_ref()));
     }
-    let contradictions = contradictions(cluster).into_iter().flatten();
-    errors.extend(contradictions.map(|(field, message)| FieldError::new(at(field), message)));
+    for (is_found, field, message) in contradictions(cluster) {
+        if is_found {
+            errors.push(violation(format!("{path}.{field}"), message));
+        }
+    }
     errors
 }
 
-/// Fields of a cluster that contradict each other, each with its message.
-fn contradictions(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
-    let (replicas, placed) = (cluster.replicas, cluster.placed());
-    let found = |holds: bool, field, message: &str| holds.then(|| (field, message.to_owned()));
-    let ready = cluster.ready.filter(|ready| *ready > placed);
-    let pending = Some(cluster.unschedulable).filter(|pending| *pending > replicas);
-    let hpa = cluster.hpa.filter(|bounds| bounds.min > bounds.max);
-    let absent = cluster.target_absent && replicas > 0;
+/// Fields of a cluster that may contradict each other, each with its message.
+fn contradictions(cluster: &Cluster) -> [(bool, &'static str, String); 8] {
+    let (replicas, placed, pending) = (cluster.replicas, cluster.placed(), cluster.unschedulable);
+    let ready = cluster.ready.unwrap_or_default();
+    let Bounds { min, max } = cluster.hpa.unwrap_or_default();
+    let is_ready = cluster.health == ClusterHealth::Ready;
     [
-        found(
+        (
             cluster.name.is_empty(),
             "name",
-            "is empty, expected the cluster's name",
+            "is empty, expected the cluster's name".to_owned(),
         ),
-        found(
+        (
             cluster.capacity.is_some() && cluster.room.is_some(),
             "room",
-            "is set together with capacity; remove one of them",
+            "is set together with capacity; remove one of them".to_owned(),
         ),
-        found(
+        (
             cluster.demand.is_some() && cluster.utilization.is_some(),
             "utilization",
-            "is set together with demand; remove one of them",
+            "is set together with demand; remove one of them".to_owned(),
         ),
-        found(
-            cluster.health == ClusterHealth::Ready && cluster.lost_for.is_some(),
+        (
+            is_ready && cluster.lost_for.is_some(),
             "lostFor",
-            "is set, but health is Ready; expected NotReady or Unknown",
+            "is set, but health is Ready; expected NotReady or Unknown".to_owned(),
         ),
-        absent.then(|| {
-            let message = format!("is {replicas}, but targetAbsent is true; expected 0");
-            ("replicas", message)
-        }),
-        pending.map(|pending| {
-            let message = format!("is {pending}, expected at most replicas, which is {replicas}");
-            ("unschedulable", message)
-        }),
-        ready.map(|ready| {
-            let message = format!(
+        (
+            cluster.target_absent && replicas > 0,
+            "replicas",
+            format!("is {replicas}, but targetAbsent is true; expected 0"),
+        ),
+        (
+            pending > replicas,
+            "unschedulable",
+            format!("is {pending}, expected at most replicas, which is {replicas}"),
+        ),
+        (
+            ready > placed,
+            "ready",
+            format!(
                 "is {ready}, expected at most the {placed} of {replicas} replicas that have a node"
-            );
-            ("ready", message)
-        }),
-        hpa.map(|Bounds { min, max }| {
-            (
-                "hpa.min",
-                format!("is {min}, expected at most max, which is {max}"),
-            )
-        }),
+            ),
+        ),
+        (
+            min > max,
+            "hpa.min",
+            format!("is {min}, expected at most max, which is {max}"),
+        ),
     ]
 }
 
-fn not_a_count(path: &str, n: Option<f64>) -> Option<FieldError> {
+fn not_a_count(path: &str, n: Option<f64>) -> Option<Violation> {
     let n = n.filter(|n| !n.is_finite() || *n < 0.0)?;
-    Some(FieldError::new(
+    Some(violation(
         path,
         format!("is {n}, expected a number of at least 0"),
     ))
 }
 
-fn not_an_age(path: &str, text: Option<&str>) -> Option<FieldError> {
+fn not_an_age(path: String, text: Option<&String>) -> Option<Violation> {
     let text = text.filter(|text| duration(text).is_none())?;
-    Some(FieldError::new(
-        path,
-        format!("is {text}, expected a duration such as 90s or 10m"),
-    ))
+    let message = format!("is {text}, expected a duration such as 90s or 10m");
+    Some(violation(path, message))
 }
 
 #[cfg(test)]

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Converted, Unconvertible, object, origin};
+use foretide_crds::Violation;
+
+use super::{Converted, object, origin};
+use crate::manifest::violation;
 use foretide_api::ownership::ADOPT;
 use foretide_api::ports::QUERY_ANNOTATION;
 
@@ -21,7 +24,7 @@ const SHARED: [&str; 5] = [
 ];
 
 /// Converts a `HorizontalPodAutoscaler`. Foretide adopts it in mode Delegated, unless another controller owns it.
-pub fn converted(hpa: &Value) -> Result<Converted, Unconvertible> {
+pub fn converted(hpa: &Value) -> Result<Converted, Violation> {
     let spec = &hpa["spec"];
     let mut made: Map<String, Value> = SHARED
         .iter()
@@ -36,7 +39,7 @@ pub fn converted(hpa: &Value) -> Result<Converted, Unconvertible> {
                 "expected autoscaling/v2 or autoscaling/v1, found {found}; `kubectl get hpa NAME -o yaml` writes the \
                  object as autoscaling/v2"
             );
-            return Err(Unconvertible::new("apiVersion", message));
+            return Err(violation("apiVersion", message));
         }
     }
     made.insert("prediction".to_owned(), json!({}));
@@ -75,14 +78,14 @@ pub fn converted(hpa: &Value) -> Result<Converted, Unconvertible> {
 }
 
 /// The cpu target of autoscaling/v1 as a metric.
-fn metrics_of_v1(hpa: &Value) -> Result<Option<(String, Value)>, Unconvertible> {
+fn metrics_of_v1(hpa: &Value) -> Result<Option<(String, Value)>, Violation> {
     for annotation in [V1_METRICS, V1_BEHAVIOR] {
         if !hpa["metadata"]["annotations"][annotation].is_null() {
             let message = format!(
                 "expected autoscaling/v2, because annotation {annotation} holds a part of the spec; `kubectl get hpa \
                  NAME -o yaml` writes the object as autoscaling/v2"
             );
-            return Err(Unconvertible::new("apiVersion", message));
+            return Err(violation("apiVersion", message));
         }
     }
     let percent = &hpa["spec"]["targetCPUUtilizationPercentage"];

@@ -13,10 +13,7 @@ mod scaled_object;
 
 use serde_json::{Map, Value, json};
 
-use crate::{
-    Error,
-    manifest::{Document, Location},
-};
+use crate::{Error, manifest::Document};
 
 /// An `EffectiveHorizontalPodAutoscaler` made from another autoscaler.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,34 +26,10 @@ pub struct Converted {
     pub switch_on: &'static str,
 }
 
-/// An autoscaler that cannot be converted, with the place of the field.
+/// A field of an autoscaler that cannot be converted, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {reason}")]
-pub struct ConversionError {
-    place: Location,
-    reason: Unconvertible,
-}
-
-/// Reason for which an autoscaler cannot be converted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {message}")]
-struct Unconvertible {
-    /// Path of the field, such as `spec.triggers[0].type`.
-    field: String,
-    /// Expected value, and advice.
-    message: String,
-}
-
-// === impl Unconvertible ===
-
-impl Unconvertible {
-    fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            field: field.into(),
-            message: message.into(),
-        }
-    }
-}
+#[error("{0}")]
+pub struct ConversionError(String);
 
 /// Returns whether a document is of a kind that can be converted.
 #[must_use]
@@ -83,10 +56,7 @@ pub fn converted(document: &Document) -> Result<Converted, Error> {
     } else {
         hpa::converted(value)
     };
-    converted.map_err(|reason| {
-        let place = document.find(&reason.field);
-        ConversionError { place, reason }.into()
-    })
+    converted.map_err(|violation| ConversionError(document.refusal(&violation)).into())
 }
 
 /// An object of a name and a namespace, with annotations if there are any.

@@ -5,7 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Converted, Unconvertible, object, origin};
+use foretide_crds::Violation;
+
+use super::{Converted, object, origin};
+use crate::manifest::violation;
 use foretide_api::ports::QUERY_ANNOTATION;
 
 /// The label by which KEDA tells the metrics of its objects apart.
@@ -55,7 +58,7 @@ struct Trigger<'a> {
 }
 
 /// Converts a `ScaledObject`.
-pub fn converted(keda: &Value) -> Result<Converted, Unconvertible> {
+pub fn converted(keda: &Value) -> Result<Converted, Violation> {
     let spec = &keda["spec"];
     let mut triggers = Triggers::default();
     let owner = keda["metadata"]["name"].as_str().unwrap_or_default();
@@ -70,7 +73,7 @@ pub fn converted(keda: &Value) -> Result<Converted, Unconvertible> {
     if triggers.metrics.is_empty() && triggers.crons.is_empty() {
         let message =
             "expected a trigger of type cpu, memory, prometheus or cron; Foretide reads no others";
-        return Err(Unconvertible::new("spec.triggers", message));
+        return Err(violation("spec.triggers", message));
     }
     let mut notes = vec![origin("ScaledObject", keda)];
     let mut made = json!({
@@ -139,7 +142,7 @@ fn one_line(query: &str) -> String {
 // === impl Triggers ===
 
 impl Triggers {
-    fn add(&mut self, trigger: &Trigger<'_>) -> Result<(), Unconvertible> {
+    fn add(&mut self, trigger: &Trigger<'_>) -> Result<(), Violation> {
         let kind = trigger.value["type"].as_str().unwrap_or_default();
         match kind {
             "cpu" | "memory" => self.metrics.push(trigger.resource(kind)?),
@@ -171,19 +174,19 @@ impl Trigger<'_> {
     }
 
     /// A member of the trigger's metadata.
-    fn text(&self, name: &str) -> Result<&str, Unconvertible> {
+    fn text(&self, name: &str) -> Result<&str, Violation> {
         let found = self.value["metadata"][name].as_str();
         found.ok_or_else(|| {
             let field = self.field(&format!(".metadata.{name}"));
-            Unconvertible::new(field, "expected a text, in quotes; the trigger needs it")
+            violation(field, "expected a text, in quotes; the trigger needs it")
         })
     }
 
-    fn whole_number(&self, name: &str) -> Result<i64, Unconvertible> {
+    fn whole_number(&self, name: &str) -> Result<i64, Violation> {
         let text = self.text(name)?;
         text.trim().parse().map_err(|_| {
             let field = self.field(&format!(".metadata.{name}"));
-            Unconvertible::new(field, format!("expected a whole number, found {text:?}"))
+            violation(field, format!("expected a whole number, found {text:?}"))
         })
     }
 
@@ -193,7 +196,7 @@ impl Trigger<'_> {
         written.or_else(|| self.value["metadata"]["type"].as_str())
     }
 
-    fn resource(&self, resource: &str) -> Result<Value, Unconvertible> {
+    fn resource(&self, resource: &str) -> Result<Value, Violation> {
         let target = match self.target_type() {
             Some("AverageValue") => {
                 json!({ "type": "AverageValue", "averageValue": self.text("value")? })
@@ -204,7 +207,7 @@ impl Trigger<'_> {
             }
             _ => {
                 let message = "expected Utilization or AverageValue";
-                return Err(Unconvertible::new(self.field(".metricType"), message));
+                return Err(violation(self.field(".metricType"), message));
             }
         };
         Ok(match self.value["metadata"]["containerName"].as_str() {
@@ -218,7 +221,7 @@ impl Trigger<'_> {
         })
     }
 
-    fn prometheus(&self, name: &str) -> Result<Value, Unconvertible> {
+    fn prometheus(&self, name: &str) -> Result<Value, Violation> {
         let threshold = self.text("threshold")?;
         let target = match self.target_type() {
             None | Some("AverageValue") => {
@@ -227,7 +230,7 @@ impl Trigger<'_> {
             Some("Value") => json!({ "type": "Value", "value": threshold }),
             Some(_) => {
                 let message = "expected AverageValue or Value";
-                return Err(Unconvertible::new(self.field(".metricType"), message));
+                return Err(violation(self.field(".metricType"), message));
             }
         };
         let selector = json!({ "matchLabels": { KEDA_LABEL: self.owner } });
@@ -237,7 +240,7 @@ impl Trigger<'_> {
         }))
     }
 
-    fn cron(&self) -> Result<Value, Unconvertible> {
+    fn cron(&self) -> Result<Value, Violation> {
         let name = self.value["name"].as_str().map(str::to_owned);
         Ok(json!({
             "name": name.unwrap_or_else(|| format!("cron-{}", self.index)),

@@ -6,6 +6,8 @@
 use foretide_crds::{EffectiveHorizontalPodAutoscalerSpec, Violation};
 use k8s_openapi::api::autoscaling::v2::{MetricSpec, MetricTarget};
 
+use crate::manifest::violation;
+
 /// The types of targets.
 const TARGET_TYPES: [&str; 3] = ["Utilization", "AverageValue", "Value"];
 /// The types of metrics.
@@ -60,11 +62,6 @@ pub fn violations(spec: &EffectiveHorizontalPodAutoscalerSpec) -> Vec<Violation>
         }
     }
     found
-}
-
-fn violation(field: String, message: impl Into<String>) -> Violation {
-    let message = message.into();
-    Violation { field, message }
 }
 
 fn of_metric(path: &str, metric: &MetricSpec) -> Vec<Violation> {
