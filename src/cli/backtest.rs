@@ -35,7 +35,7 @@ use super::{
     cluster,
     context::{CommandContext, Progress, parse_time},
     history::{Reading, parse_duration},
-    inputs::Inputs,
+    inputs::{Inputs, Source},
     output::{CommandOutput, Failure, ReportFormat},
 };
 
@@ -172,7 +172,7 @@ fn read(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<(Setup, String), Failure> {
     let runtime = cluster::runtime()?;
-    let mut source = inputs.source(&runtime, &context.machine)?;
+    let mut source = Source::new(inputs, &runtime, &context.machine)?;
     let name = inputs.name.as_deref();
     let mut chosen = inputs::chosen_one(&source.documents, name, &context.validator())?;
     // The recorded history ends at the present.

@@ -14,12 +14,11 @@ use foretide_backtest::{
     template,
 };
 use foretide_domain::{cron::Zone, workload::Workload};
-use tokio::runtime::Runtime;
 
 pub use self::source::Source;
 use super::{cluster::ClusterArgs, files, history::HistoryArgs, output::Failure, recording};
 use crate::config::ScopeArg;
-use foretide_base::{error::chain, machine::Machine};
+use foretide_base::error::chain;
 
 /// Flags that all offline commands share.
 #[expect(
@@ -72,18 +71,6 @@ pub struct Inputs {
 // === impl Inputs ===
 
 impl Inputs {
-    /// The objects of the manifests, or of the cluster.
-    ///
-    /// # Errors
-    /// A file or the cluster cannot be read.
-    pub fn source<'a>(
-        &'a self,
-        runtime: &'a Runtime,
-        machine: &'a Machine,
-    ) -> Result<Source<'a>, Failure> {
-        Source::new(self, runtime, machine)
-    }
-
     /// Returns these inputs for each autoscaler of the manifests, or for the one that is selected. A history that names
     /// an autoscaler, as `NAME=FILE` or `NAME/METRIC=FILE`, is for that one only; other histories are for every
     /// autoscaler.

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use foretide_backtest::{
     inputs::{self, AutoscalerKind},
-    plan::{self, ExpectedReport, PlanReport, Situation, Span, Subject, Times},
+    plan::{self, Evidence, ExpectedReport, PlanReport, Situation, Span, Subject, Times},
 };
 use jiff::Timestamp;
 
@@ -25,7 +25,7 @@ use super::{
     assign, cluster,
     context::{CommandContext, Progress, parse_time},
     history::Reading,
-    inputs::Inputs,
+    inputs::{Inputs, Source},
     output::{CommandOutput, Failure, ReportFormat, Screen},
 };
 use foretide_api::validation::MAX_REPLICAS;
@@ -116,7 +116,7 @@ fn read(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<(Situation, Option<Span>, String), Failure> {
     let runtime = cluster::runtime()?;
-    let mut source = args.inputs.source(&runtime, &context.machine)?;
+    let mut source = Source::new(&args.inputs, &runtime, &context.machine)?;
     let name = args.inputs.name.as_deref();
     let kind = AutoscalerKind::Any;
     let accepted = inputs::chosen(&source.documents, kind, name, &context.validator())?;
@@ -130,12 +130,17 @@ fn read(
     let until = asked.map_or(context.now, |at| at.min(context.now));
     let histories = source.histories(&mut subject.chosen, &mut Reading { until, progress })?;
     let times = args.times();
-    let known = subject.known(histories.read, histories.missing, times, context.now)?;
-    let span = args.is_ahead().then(|| Span::new(times, known.at));
-    let span = span.transpose()?;
-    let workload = known.workload();
+    let at = times.moment(&histories.read, context.now)?;
+    let span = args.is_ahead().then(|| Span::new(times, at));
+    let evidence = Evidence {
+        histories: histories.read,
+        missing: histories.missing,
+        at,
+        span: span.transpose()?,
+    };
+    let (span, workload) = (evidence.span, &subject.chosen.workload);
     let template = source.templates(workload)?.template(workload)?;
-    let situation = known.situation(template, args.replicas, span)?;
+    let situation = subject.situation(evidence, template, args.replicas)?;
     Ok((situation, span, histories.notes))
 }
 

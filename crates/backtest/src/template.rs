@@ -1,6 +1,6 @@
 //! The resource requests of the workload's pods: from its manifest, or from `--request`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use foretide_domain::{
@@ -12,7 +12,10 @@ use foretide_domain::{
     sim,
     workload::Workload,
 };
-use k8s_openapi::api::core::v1::{Container as WireContainer, PodSpec};
+use k8s_openapi::{
+    api::core::v1::{Container as WireContainer, PodSpec},
+    apimachinery::pkg::api::resource::Quantity as WireQuantity,
+};
 use serde_json::Value;
 
 use crate::{
@@ -88,36 +91,27 @@ impl TemplateSource<'_> {
     /// # Errors
     /// The manifest of the scale target has no usable pod template.
     pub fn template(self, workload: &Workload) -> Result<WorkloadTemplate, Error> {
-        if !self.requests.is_empty() {
-            let per_pod: Requests = self
-                .requests
-                .iter()
-                .map(|(resource, milli)| (resource.as_str(), *milli))
-                .collect();
-            let listed = self
-                .requests
-                .iter()
-                .map(|(resource, milli)| format!("{resource} {}", thousandths(*milli)));
-            let listed = listed.collect::<Vec<_>>().join(" and ");
-            let origin = format!("each requests {listed} (from --request)");
-            return Ok(WorkloadTemplate {
-                pod: unnamed(workload, &per_pod),
-                place: None,
-                origin,
-            });
-        }
-        match self
-            .documents
-            .iter()
-            .find(|document| is_target(document, &workload.target))
+        let mut documents = self.documents.iter();
+        if self.requests.is_empty()
+            && let Some(document) = documents.find(|it| is_target(it, &workload.target))
         {
-            Some(document) => Ok(written(document)?),
-            None => Ok(WorkloadTemplate {
-                pod: unnamed(workload, &Requests::default()),
-                place: None,
-                origin: "requests unknown".to_owned(),
-            }),
+            return Ok(written(document)?);
         }
+        let requests = self.requests.iter();
+        let per_pod = requests
+            .clone()
+            .map(|(name, milli)| (name.as_str(), *milli));
+        let listed: Vec<_> = requests
+            .map(|(name, milli)| format!("{name} {}", thousandths(*milli)))
+            .collect();
+        Ok(WorkloadTemplate {
+            pod: unnamed(workload, &per_pod.collect()),
+            place: None,
+            origin: match listed.join(" and ") {
+                none if none.is_empty() => "requests unknown".to_owned(),
+                listed => format!("each requests {listed} (from --request)"),
+            },
+        })
     }
 }
 
@@ -178,13 +172,8 @@ fn written(document: &Document) -> Result<WorkloadTemplate, TemplateError> {
         container_of(container)
             .map_err(|error| unusable(format!("container {}: {error}", container.name)))
     });
-    let pod_requests = spec.resources.and_then(|resources| resources.requests);
-    let pod_level = pod_requests.map(|requests| {
-        requests
-            .iter()
-            .map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)))
-            .collect()
-    });
+    let pod_level = spec.resources.and_then(|resources| resources.requests);
+    let pod_level = pod_level.map(|requests| in_thousandths(&requests));
     Ok(WorkloadTemplate {
         pod: sim::PodTemplate {
             containers: containers.collect::<Result<_, _>>()?,
@@ -196,21 +185,23 @@ fn written(document: &Document) -> Result<WorkloadTemplate, TemplateError> {
 }
 
 fn container_of(container: &WireContainer) -> Result<Container, String> {
-    let requests = container
-        .resources
-        .as_ref()
-        .and_then(|resources| resources.requests.as_ref());
-    let listed = requests.into_iter().flatten();
-    let requests = listed.map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)));
+    let resources = container.resources.as_ref();
+    let requests = resources.and_then(|resources| resources.requests.as_ref());
     Ok(Container {
         name: container.name.as_str().into(),
-        requests: requests.collect::<Result<Requests, String>>()?,
+        requests: requests
+            .map(in_thousandths)
+            .transpose()?
+            .unwrap_or_default(),
     })
 }
 
-fn milli(quantity: &str) -> Result<i64, String> {
-    let quantity: Quantity = quantity.parse().map_err(|error| format!("{error}"))?;
-    Ok(quantity.milli_value().value)
+fn in_thousandths(requests: &BTreeMap<String, WireQuantity>) -> Result<Requests, String> {
+    let each = requests.iter().map(|(name, amount)| {
+        let amount: Quantity = amount.0.parse().map_err(|error| format!("{error}"))?;
+        Ok((name.clone(), amount.milli_value().value))
+    });
+    each.collect()
 }
 
 /// A pod with the containers that the metrics name, or one without a name of its own.

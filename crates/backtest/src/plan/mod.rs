@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! autoscaler, clusters -> Subject
-//! histories ------------> Known      at one moment         +-> decide -----> PlanReport
+//! histories ------------> Evidence   up to one moment      +-> decide -----> PlanReport
 //! pods -----------------> Situation, assumed observation --+
 //!                                                          +-> sim::Ahead -> ExpectedReport
 //! ```
@@ -69,13 +69,17 @@ pub struct Subject {
     assumptions: Vec<String>,
 }
 
-/// A subject with the histories up to a moment.
+/// The histories of a subject, and the times that are planned.
 #[derive(Debug)]
-pub struct Known {
-    subject: Subject,
-    histories: Vec<History>,
-    /// The moment up to which the histories are known.
+pub struct Evidence {
+    /// Histories of the subject's metrics.
+    pub histories: Vec<History>,
+    /// Reasons for which other metrics have none, a sentence each.
+    pub missing: Vec<String>,
+    /// Moment up to which the histories are known.
     pub at: Timestamp,
+    /// Span whose end the forecasts reach, if one is asked for.
+    pub span: Option<Span>,
 }
 
 /// Inputs of a plan: the autoscaler, and the state at a moment.
@@ -161,14 +165,17 @@ pub enum PlanError {
 impl Times {
     /// The moment up to which the histories are known: that of the option, but not after the last sample if it begins a
     /// span.
-    fn moment(self, histories: &[History], now: Timestamp) -> Result<Timestamp, PlanError> {
+    ///
+    /// # Errors
+    /// A time is before the histories.
+    pub fn moment(self, histories: &[History], now: Timestamp) -> Result<Timestamp, Error> {
         let first = histories.iter().filter_map(|it| it.recording.first()).min();
         let last = histories.iter().filter_map(|it| it.recording.last()).max();
         for (option, at) in [("--at", self.at), ("--from", self.from)] {
             if let (Some(at), Some(first)) = (at, first)
                 && at < first
             {
-                return Err(PlanError::BeforeHistory(option, at, first));
+                return Err(PlanError::BeforeHistory(option, at, first).into());
             }
         }
         let known = self
@@ -223,74 +230,40 @@ impl Subject {
         }
     }
 
-    /// The subject with its histories, up to the moment of `times`; `missing` says why metrics have none.
-    ///
-    /// # Errors
-    /// A time is before the histories.
-    pub fn known(
-        mut self,
-        histories: Vec<History>,
-        missing: Vec<String>,
-        times: Times,
-        now: Timestamp,
-    ) -> Result<Known, Error> {
-        let at = times.moment(&histories, now)?;
-        self.assumptions.extend(missing);
-        Ok(Known {
-            subject: self,
-            histories,
-            at,
-        })
-    }
-}
-
-// === impl Known ===
-
-impl Known {
-    /// The meaning of the autoscaler's spec, without metrics that have no history.
-    #[must_use]
-    pub fn workload(&self) -> &Workload {
-        &self.subject.chosen.workload
-    }
-
-    /// The state with these pods: `replicas` of them, or those of the clusters, or as many as the demand needs. The
-    /// forecasts reach to the end of `span`.
+    /// The state with these pods: `replicas` of them, or those of the clusters, or as many as the demand needs.
     ///
     /// # Errors
     /// A metric has a utilization target, and the request of a pod is unknown.
     pub fn situation(
         self,
+        evidence: Evidence,
         template: WorkloadTemplate,
         replicas: Option<u32>,
-        span: Option<Span>,
     ) -> Result<Situation, Error> {
-        let Self {
-            subject,
-            histories,
-            at,
-        } = self;
         let AutoscalerWorkload {
             autoscaler,
             workload,
-        } = subject.chosen;
+        } = self.chosen;
+        let (at, span) = (evidence.at, evidence.span);
         let length = span.map_or(outlook::AHEAD, |span| span.forecast_length(&workload, at));
-        let outlooks = outlook::outlooks(&autoscaler, &workload, histories, at, length);
-        let given = given_replicas(replicas, subject.fleet.as_ref());
-        let assumed = observed::assume(&template, &workload, &outlooks, given, at)?;
-        let mut assumptions = assumed.assumptions;
-        assumptions.extend(subject.assumptions);
-        if subject.fleet.is_some() {
+        let outlooks = outlook::outlooks(&autoscaler, &workload, evidence.histories, at, length);
+        let given = given_replicas(replicas, self.fleet.as_ref());
+        let (observation, mut assumptions) =
+            observed::assume(&template, &workload, &outlooks, given, at)?;
+        assumptions.extend(self.assumptions);
+        assumptions.extend(evidence.missing);
+        if self.fleet.is_some() {
             let shared = "clusters as in the clusters file, demand divided evenly over their pods";
             assumptions.push(shared.to_owned());
         }
         Ok(Situation {
             autoscaler,
             workload,
-            fleet: subject.fleet,
+            fleet: self.fleet,
             template,
             at,
             outlooks,
-            observation: assumed.observation,
+            observation,
             assumptions,
         })
     }
@@ -374,17 +347,12 @@ fn decision<S: Serializer>(of: &Decision, to: S) -> Result<S::Ok, S::Error> {
 
 /// The replicas that run, where an option or the clusters file gives them.
 fn given_replicas(replicas: Option<u32>, fleet: Option<&FleetPlan>) -> Option<GivenReplicas> {
-    match (replicas, fleet) {
-        (Some(replicas), _) => Some(GivenReplicas {
-            replicas: Replicas::new(replicas),
-            origin: "from --replicas",
-        }),
-        (None, Some(fleet)) => Some(GivenReplicas {
-            replicas: fleet.replicas(),
-            origin: "from the clusters file",
-        }),
-        (None, None) => None,
-    }
+    let (replicas, origin) = match (replicas, fleet) {
+        (Some(replicas), _) => (Replicas::new(replicas), "from --replicas"),
+        (None, Some(fleet)) => (fleet.replicas(), "from the clusters file"),
+        (None, None) => return None,
+    };
+    Some(GivenReplicas { replicas, origin })
 }
 
 /// One cluster of a fleet that is not divided, with the metrics that each cluster measures.

@@ -8,6 +8,7 @@ use foretide_domain::{
     forecast::Predicted,
     proposal::Unit,
     sim::measure,
+    words::counted,
     workload::Workload,
 };
 use jiff::Timestamp;
@@ -22,14 +23,7 @@ pub struct GivenReplicas {
     pub origin: &'static str,
 }
 
-/// An observation with its assumptions.
-#[derive(Debug)]
-pub struct AssumedState {
-    pub observation: Observation,
-    pub assumptions: Vec<String>,
-}
-
-/// Assumes the workload at the moment of the decision, with the `given` number of pods, or else as many as the demand
+/// Assumes the workload at the moment of the decision, with a sentence for each assumption, with the `given` number of pods, or else as many as the demand
 /// needs.
 ///
 /// # Errors
@@ -40,7 +34,7 @@ pub fn assume(
     outlooks: &[Outlook],
     given: Option<GivenReplicas>,
     at: Timestamp,
-) -> Result<AssumedState, TemplateError> {
+) -> Result<(Observation, Vec<String>), TemplateError> {
     let needed = needed(template, workload, outlooks, at)?;
     let given = given.unwrap_or(GivenReplicas {
         replicas: needed,
@@ -64,13 +58,9 @@ pub fn assume(
             at,
         )
     });
-    let noun = if replicas == Replicas::new(1) {
-        "pod"
-    } else {
-        "pods"
-    };
     let mut assumptions = vec![format!(
-        "{replicas} {noun} ({origin}), all ready; {}",
+        "{} ({origin}), all ready; {}",
+        counted(replicas.get(), "pod"),
         template.origin
     )];
     assumptions.extend(outlooks.iter().map(|outlook| shared(outlook, at)));
@@ -84,10 +74,7 @@ pub fn assume(
         pods,
         ..Observation::default()
     };
-    Ok(AssumedState {
-        observation,
-        assumptions,
-    })
+    Ok((observation, assumptions))
 }
 
 fn shared(outlook: &Outlook, at: Timestamp) -> String {

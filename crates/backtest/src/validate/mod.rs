@@ -15,7 +15,7 @@ use foretide_crds::{
     TimeSeriesPrediction, Violation,
 };
 use foretide_domain::{
-    cron::{Zone, lint},
+    cron::{Finding, Zone, lint},
     division::Division,
     hpa::Settings,
     workload::{SpecPart, Workload},
@@ -238,36 +238,28 @@ impl<'a> Validator<'a> {
     ) -> Validation {
         let value = document.value();
         let diagnostics = refused(document, &rules.check(value));
-        let refused =
-            |diagnostics| Validation::without_autoscaler(Subject::Autoscaler, diagnostics);
-        if !diagnostics.is_empty() {
-            return refused(diagnostics);
-        }
-        let object = match K::deserialize(value) {
-            Ok(object) => object,
-            Err(error) => {
-                let message = format!("cannot be read: {error}");
-                return refused(vec![Diagnostic::new(
-                    document.place(),
-                    Severity::Error,
-                    message,
-                )]);
+        let diagnostics = match K::deserialize(value).map(translate) {
+            _ if !diagnostics.is_empty() => diagnostics,
+            Ok(Ok(accepted)) => {
+                return Validation {
+                    subject: Subject::Autoscaler,
+                    diagnostics: self.diagnostics(document, &accepted),
+                    accepted: Some(Box::new(accepted)),
+                };
             }
-        };
-        match translate(object) {
-            Ok(accepted) => Validation {
-                subject: Subject::Autoscaler,
-                diagnostics: self.diagnostics(document, &accepted),
-                accepted: Some(Box::new(accepted)),
-            },
-            Err(invalid) => {
-                let each = invalid.0.iter().map(|violation| {
+            Ok(Err(Invalid(violations))) => violations
+                .iter()
+                .map(|violation| {
                     let place = document.find(&violation.field);
                     Diagnostic::new(place, Severity::Error, violation.to_string())
-                });
-                refused(each.collect())
+                })
+                .collect(),
+            Err(error) => {
+                let message = format!("cannot be read: {error}");
+                vec![Diagnostic::new(document.place(), Severity::Error, message)]
             }
-        }
+        };
+        Validation::without_autoscaler(Subject::Autoscaler, diagnostics)
     }
 
     fn diagnostics(&self, document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
@@ -286,24 +278,23 @@ impl<'a> Validator<'a> {
 
     fn lints(&self, document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
         let workload = accepted.workload();
-        lint(&workload.windows, workload.bounds, self.now)
-            .iter()
-            .map(|finding| {
-                let place = document.find(&cron_path(accepted.spec(), &finding.cron));
-                let message = format!(
-                    "cron {}: {} [{}]",
-                    finding.cron,
-                    finding.message,
-                    finding.lint.as_str()
-                );
-                let severity = if finding.lint.is_error() {
-                    Severity::Error
-                } else {
-                    Severity::Warning
+        let findings = lint(&workload.windows, workload.bounds, self.now).into_iter();
+        let each = findings.map(
+            |Finding {
+                 cron,
+                 lint,
+                 message,
+             }| {
+                let place = document.find(&cron_path(accepted.spec(), &cron));
+                let severity = match lint.is_error() {
+                    true => Severity::Error,
+                    false => Severity::Warning,
                 };
+                let message = format!("cron {cron}: {message} [{}]", lint.as_str());
                 Diagnostic::new(place, severity, message)
-            })
-            .collect()
+            },
+        );
+        each.collect()
     }
 }
 
