@@ -35,7 +35,7 @@ impl Html {
         for part in content {
             html.push_str(&part.0);
         }
-        html += &format!("</{name}>");
+        html.extend([format!("</{name}>")]);
         Self(html)
     }
 
@@ -81,7 +81,7 @@ impl Html {
 fn start(name: &'static str, attributes: &[(&'static str, &str)]) -> String {
     let mut html = format!("<{name}");
     for (attribute, value) in attributes {
-        html += &format!(" {attribute}=\"");
+        html.extend([format!(" {attribute}=\"")]);
         escape(&mut html, value);
         html.push('"');
     }

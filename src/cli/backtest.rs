@@ -143,7 +143,7 @@ pub fn run(
         ControlFlow::Continue(())
     })?;
     let exceeded = report.outcomes.iter().filter(|outcome| outcome.exceeded);
-    let failures: String = exceeded.map(|it| format!("foretide: {it}\n")).collect();
+    let failures: Vec<_> = exceeded.map(|it| format!("foretide: {it}\n")).collect();
     let exit = if failures.is_empty() {
         Exit::Ok
     } else {
@@ -157,7 +157,7 @@ pub fn run(
         ReportFormat::Html => CommandOutput::text(page::html(&report)?),
     };
     Ok(CommandOutput {
-        notes: read + &failures,
+        notes: read + &failures.concat(),
         exit,
         ..output
     })

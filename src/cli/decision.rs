@@ -120,7 +120,7 @@ pub fn steps(decision: &DecisionStatus, screen: Screen) -> String {
         .map(|limit| format!("changed by {}", screen.paint(Paint::Warning, limit)));
     let rest: Vec<_> = [floor, limit].into_iter().flatten().collect();
     if !rest.is_empty() {
-        lines += &format!("\n{}", rest.join(", "));
+        lines.extend([format!("\n{}", rest.join(", "))]);
     }
     lines
 }

@@ -377,7 +377,7 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
         None => format!("{metric}: forecast by {algorithm}"),
     };
     if let (Some(lead), Some(source)) = (forecast.lead_time_seconds, &forecast.lead_time_source) {
-        text += &format!(", for a lead time of {lead} s ({source})");
+        text.extend([format!(", for a lead time of {lead} s ({source})")]);
     }
     let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
     let coverage = percent(&forecast.coverage).map(|share| format!("coverage {share}"));

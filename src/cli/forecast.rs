@@ -134,7 +134,9 @@ fn picture(report: &ForecastReport, screen: Screen) -> String {
     let mut signs = format!("{area} history");
     if !path.is_empty() {
         let line = screen.paint(Paint::Future, line);
-        signs += &format!("   {line} forecast, shaded up to the upper quantile");
+        signs.extend([format!(
+            "   {line} forecast, shaded up to the upper quantile"
+        )]);
     }
     let size = Size {
         columns: screen.width() - SCALE,

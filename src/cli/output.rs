@@ -236,6 +236,7 @@ impl Screen {
     }
 
     /// The screen with ASCII only, if `ascii` asks for it.
+    #[must_use]
     pub fn with_ascii(self, ascii: bool) -> Self {
         Self {
             unicode: self.unicode && !ascii,
@@ -267,7 +268,7 @@ impl Screen {
         header: [&str; N],
         rows: impl IntoIterator<Item = [String; N]>,
     ) -> String {
-        let sides = header.map(|name| name.starts_with('>'));
+        let are_numbers = header.map(|name| name.starts_with('>'));
         let header = header.map(|name| name.trim_start_matches('>').to_owned());
         let rows: Vec<_> = rows
             .into_iter()
@@ -284,10 +285,13 @@ impl Screen {
             return self.blocks(&header, &rows);
         }
         let line = |cells: &[String; N]| {
-            let columns = cells.iter().zip(widths).zip(sides);
-            let padded = columns.map(|((cell, width), right)| match right {
-                true => format!("{cell:>width$}  "),
-                false => format!("{cell:<width$}  "),
+            let columns = cells.iter().zip(widths).zip(are_numbers);
+            let padded = columns.map(|((cell, width), is_number)| {
+                if is_number {
+                    format!("{cell:>width$}  ")
+                } else {
+                    format!("{cell:<width$}  ")
+                }
             });
             padded.collect::<String>().trim_end().to_owned()
         };
@@ -299,18 +303,15 @@ impl Screen {
     /// One line per nonempty cell, with the name of its column, and a blank line between rows.
     fn blocks<const N: usize>(self, names: &[String; N], rows: &[[String; N]]) -> String {
         let width = names.iter().map(String::len).max().unwrap_or_default();
-        rows.iter()
-            .map(|row: &[String; N]| {
-                let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
-                cells
-                    .map(|(name, cell)| {
-                        let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
-                        format!("{name}  {cell}\n")
-                    })
-                    .collect::<String>()
-            })
-            .collect::<Vec<_>>()
-            .join("\n")
+        let block = |row: &[String; N]| {
+            let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+            let lines = cells.map(|(name, cell)| {
+                let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
+                name + "  " + cell + "\n"
+            });
+            lines.collect::<String>()
+        };
+        rows.iter().map(block).collect::<Vec<_>>().join("\n")
     }
 
     /// The text in a color, wrapped to lines of the screen, those after the first indented, with a line break.

@@ -90,7 +90,7 @@ fn together(
 ) -> (Vec<RunResult>, Option<SharedPrice>) {
     let mut shared: Vec<Run<'_>> = runs.iter().map(|runs| runs.in_budget()).collect();
     let mut results: Vec<_> = runs.iter().map(|_| RunResult::new(RUNS[2])).collect();
-    let shares: Vec<bool> = runs.iter().map(|runs| runs.shares_budget()).collect();
+    let takes_part: Vec<bool> = runs.iter().map(|runs| runs.shares_budget()).collect();
     let mut price = None;
     let Some(first) = runs.first() else {
         return (results, price);
@@ -98,7 +98,10 @@ fn together(
     let (lead_in, all) = (first.lead_in(), first.lead_in() + first.minutes());
     for minute in 0..all {
         if minute % PRICE_MINUTES == 0 {
-            let sharing = shared.iter().zip(&shares).filter(|(_, shares)| **shares);
+            let sharing = shared
+                .iter()
+                .zip(&takes_part)
+                .filter(|(_, takes_part)| **takes_part);
             let known: Vec<TradeOffs> = sharing.flat_map(|(run, _)| run.trade_offs()).collect();
             // As in the controller: the last price counts until a new one can be measured.
             price = SharedPrice::within(percent, &known).or(price);

@@ -93,7 +93,7 @@ impl FromStr for Quantiles {
 }
 
 /// One run per quantile, in their order.
-pub fn runs(
+pub(crate) fn runs(
     runs: Runs<'_>,
     quantiles: &[f64],
     watch: &mut Watch<'_>,

@@ -29,7 +29,7 @@ pub fn budgets(assignment: &Assignment, screen: Screen) -> String {
     let unassigned = assignment.decision.unassigned;
     if unassigned > Replicas::ZERO {
         let left = counted(unassigned.get(), "replica");
-        text += &format!("no cluster can take {left} of maxReplicas\n");
+        text.extend([format!("no cluster can take {left} of maxReplicas\n")]);
     }
     let how = how(policy.kind).iter();
     text.extend(how.map(|line| screen.paint(Paint::Dim, line) + "\n"));

@@ -198,14 +198,19 @@ fn decided_row(member: &MemberDecision) -> [String; 7] {
 
 /// The unhealthy conditions.
 fn conditions(assignment: &Assignment, screen: Screen) -> String {
-    let conditions = assignment.decision.conditions.iter();
-    conditions
-        .filter(|it| !is_healthy(it.kind.as_str(), it.status.as_str()))
-        .map(|condition| {
-            let (kind, status) = (condition.kind.as_str(), condition.status.as_str());
+    let mut text = String::new();
+    for condition in &assignment.decision.conditions {
+        let (kind, status) = (condition.kind.as_str(), condition.status.as_str());
+        if !is_healthy(kind, status) {
             let head = format!("{kind} {status} {}", condition.reason);
             let message = wrapped(&condition.message, screen.width() - 2, "  ");
-            format!("{}\n  {message}\n", screen.paint(Paint::Warning, &head))
-        })
-        .collect()
+            text.extend([
+                &*screen.paint(Paint::Warning, &head),
+                "\n  ",
+                &message,
+                "\n",
+            ]);
+        }
+    }
+    text
 }

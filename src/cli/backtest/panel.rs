@@ -29,6 +29,7 @@ pub struct Panel<'a> {
 
 impl Panel<'_> {
     /// The picture in characters, one line per row.
+    #[must_use]
     pub fn draw(&self, size: Size, screen: Screen) -> String {
         let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
         Plot {
@@ -44,6 +45,7 @@ impl Panel<'_> {
     }
 
     /// The picture as data, without its name and totals; the forecast is that of `result`.
+    #[must_use]
     pub fn chart(&self, result: &RunResult) -> chart::Panel {
         let points = |samples: Vec<Sample>| samples.into_iter().map(point).collect();
         let needed = Mark::Area(points(self.demand()));
@@ -124,6 +126,7 @@ fn sample(minute: &Minute, value: f64) -> Sample {
 }
 
 /// The legend, in lines of at most `width` columns; the forecast is that of `ours`.
+#[must_use]
 pub fn legend(ours: &RunResult, width: usize, screen: Screen) -> String {
     let (area, steps, band, line, short) = if screen.unicode {
         ("⣿", "─", "⡇⡇", "⠒⠒", "▓")

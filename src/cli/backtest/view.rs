@@ -78,7 +78,10 @@ fn pictures(report: &BacktestReport, screen: Screen) -> String {
     };
     for result in report.candidates.iter() {
         let name = screen.paint(Paint::Strong, result.name);
-        text += &format!("\n{name}\n{}", panel(report, result).draw(size, screen));
+        text.extend([format!(
+            "\n{name}\n{}",
+            panel(report, result).draw(size, screen)
+        )]);
     }
     text
 }
@@ -128,7 +131,7 @@ fn table(report: &BacktestReport, screen: Screen) -> String {
     if report.difference.is_none()
         && let Some(skipped) = report.candidates.ours.score.not_evaluated()
     {
-        text += &format!("{skipped}\n");
+        text.extend([format!("{skipped}\n")]);
     }
     text
 }
@@ -206,9 +209,10 @@ fn warnings(report: &BacktestReport, screen: Screen) -> String {
 
 fn outcomes(report: &BacktestReport, screen: Screen) -> String {
     let lines = report.outcomes.iter().map(|outcome| {
-        let paint = match outcome.exceeded {
-            true => Paint::Error,
-            false => Paint::Dim,
+        let paint = if outcome.exceeded {
+            Paint::Error
+        } else {
+            Paint::Dim
         };
         screen.paint(paint, &outcome.to_string()) + "\n"
     });

@@ -160,7 +160,7 @@ impl Picture {
         for total in totals(result) {
             columns += 3 + total.chars().count();
             if columns <= size.columns {
-                text += &format!("   {total}");
+                text.extend([format!("   {total}")]);
             }
         }
         let columns = size.columns.saturating_sub(SCALE);

@@ -76,7 +76,7 @@ fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
     if let Some(unassigned) = status.unassigned.filter(|unassigned| *unassigned > 0) {
         let left = counted(unassigned.unsigned_abs(), "replica");
         let line = format!("no cluster can take {left} of maxReplicas");
-        text += &format!("{}\n", screen.paint(Paint::Warning, &line));
+        text.extend([format!("{}\n", screen.paint(Paint::Warning, &line))]);
     }
     text
 }
@@ -101,13 +101,13 @@ fn sentence(cluster: &ClusterStatus, decided: Option<Timestamp>) -> String {
     let reason = cluster.reason.as_deref().unwrap_or("no decision yet");
     let mut text = format!("{}: {reason}", cluster.name);
     if let Some(moved) = &cluster.last_transfer {
-        text += &format!("; replicas last moved {}", clock(moved.0));
+        text.extend([format!("; replicas last moved {}", clock(moved.0))]);
     }
     let seen = cluster.observed.as_ref().map(|time| time.0);
     if let (Some(seen), Some(decided)) = (seen, decided)
         && decided.duration_since(seen) > STALE
     {
-        text += &format!("; last seen {}", clock(seen));
+        text.extend([format!("; last seen {}", clock(seen))]);
     }
     text
 }

@@ -230,23 +230,22 @@ impl AddArgs {
     /// One line per object, with its cluster.
     fn summary(&self, done: &str) -> String {
         let in_hub = in_hub(&self.member_secret(), "", false);
-        in_member(self.place)
-            .into_iter()
-            .map(|it| ("member", it))
-            .chain([("hub", in_hub)])
-            .map(|(place, manifest)| format!("{place}: {done} {}\n", describe(&manifest)))
-            .collect()
+        let member = in_member(self.place).into_iter().map(|it| ("member", it));
+        let all = member.chain([("hub", in_hub)]);
+        all.map(|(place, it)| format!("{place}: {done} {}\n", describe(&it)))
+            .collect::<Vec<_>>()
+            .concat()
     }
 
     fn manifests(&self, server: &ApiServer) -> Result<CommandOutput, Failure> {
         let mut text = String::from("# In the member:\n");
         for manifest in in_member(self.place) {
-            text += &format!("---\n{}", yaml(&manifest)?);
+            text.extend([format!("---\n{}", yaml(&manifest)?)]);
         }
-        text += &format!(
+        text.extend([format!(
             "---\n# In the hub, with the token of the member in place of TOKEN:\n\
              # kubectl get secret -n {NAMESPACE} {TOKEN} -o jsonpath='{{.data.token}}' | base64 -d\n"
-        );
+        )]);
         let kubeconfig = yaml(&kubeconfig(&self.name, server, "TOKEN"))?;
         text += &yaml(&in_hub(&self.member_secret(), &kubeconfig, true))?;
         Ok(CommandOutput::text(text))

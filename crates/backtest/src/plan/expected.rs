@@ -179,13 +179,13 @@ fn verdict(minutes: &[Minute], span: Span) -> String {
 fn known<S: Serializer>(of: &Situation, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Known<'a> {
+    struct Header<'a> {
         metadata: Metadata,
         known_at: Timestamp,
         bounds: Bounds,
         assumptions: &'a [String],
     }
-    Known {
+    Header {
         metadata: (&of.autoscaler).into(),
         known_at: of.at,
         bounds: of.workload.bounds.into(),

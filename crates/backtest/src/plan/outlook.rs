@@ -50,16 +50,23 @@ pub struct Outlook {
 #[derive(Debug, Serialize)]
 pub(super) struct OutlookData {
     metric: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peak: Option<Option<f64>>,
+    #[serde(flatten)]
+    peak: Option<Peak>,
     #[serde(flatten)]
     forecast: ForecastData,
+}
+
+/// The peak of a forecast as JSON has it.
+#[derive(Debug, Serialize)]
+struct Peak {
+    peak: Option<f64>,
 }
 
 // === impl Outlook ===
 
 impl Outlook {
     /// The forecast reading of this metric; `None` without a prediction.
+    #[must_use]
     pub fn reading(&self, pods: &[Arc<Pod>]) -> Option<ForecastReading> {
         let forecast = self.forecast.as_ref()?.as_ref();
         let grounds = forecast.map(|forecast| ForecastDetails::of(forecast, self.lead_time, 0.0));
@@ -75,6 +82,7 @@ impl Outlook {
     }
 
     /// The forecast for later decisions; `None` without a prediction. Later pods are assumed to be like `pods`.
+    #[must_use]
     pub fn ahead(&self, pods: &[Arc<Pod>]) -> Option<ForecastAhead> {
         let forecast = self.forecast.clone()?;
         Some(ForecastAhead {
@@ -85,6 +93,9 @@ impl Outlook {
     }
 
     /// Amount that one replica carries.
+    ///
+    /// # Errors
+    /// The metric has no target per replica.
     pub fn target(&self, pods: &[Arc<Pod>]) -> Result<f64, Refused> {
         demand::target(&self.metric, pods, None)
             .map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))
@@ -96,12 +107,13 @@ impl Outlook {
         let samples = made.iter().flat_map(Forecast::samples);
         Some(OutlookData {
             metric: self.metric.identifier(),
-            peak: made.is_ok().then(|| self.peak()),
+            peak: made.is_ok().then(|| Peak { peak: self.peak() }),
             forecast: ForecastData::new(made, samples),
         })
     }
 
     /// The highest value forecast for the prediction window.
+    #[must_use]
     pub fn peak(&self) -> Option<f64> {
         let forecast = self.forecast.as_ref()?.as_ref().ok()?;
         forecast.demand(self.at, self.window?)

@@ -286,9 +286,10 @@ impl<'a> Validator<'a> {
                  message,
              }| {
                 let place = document.find(&cron_path(accepted.spec(), &cron));
-                let severity = match lint.is_error() {
-                    true => Severity::Error,
-                    false => Severity::Warning,
+                let severity = if lint.is_error() {
+                    Severity::Error
+                } else {
+                    Severity::Warning
                 };
                 let message = format!("cron {cron}: {message} [{}]", lint.as_str());
                 Diagnostic::new(place, severity, message)
