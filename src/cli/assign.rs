@@ -27,7 +27,6 @@ use super::{
     inputs::documents,
     output::{CommandOutput, Failure, OutputFormat},
 };
-use foretide_base::error::chain;
 
 pub use self::view::division;
 
@@ -92,11 +91,11 @@ pub fn run(args: &AssignArgs, context: &CommandContext) -> Result<CommandOutput,
 /// # Errors
 /// The file cannot be read, or has invalid fields; each with its line.
 pub fn clusters(path: &Path) -> Result<Clusters, Failure> {
-    let text = files::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
+    let text = files::text(path).map_err(Failure::in_file)?;
     Ok(Clusters::parse(&files::name(path), &text)?)
 }
 
 fn previous(path: &Path) -> Result<Previous, Failure> {
-    let text = files::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
+    let text = files::text(path).map_err(Failure::in_file)?;
     Ok(Previous::parse(&files::name(path), &text)?)
 }

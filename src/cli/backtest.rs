@@ -30,7 +30,7 @@ use foretide_backtest::{
 use foretide_base::exit::Exit;
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::panel::{Panel, legend};
+pub use self::panel::{Panel, legend, points};
 use super::{
     cluster,
     context::{CommandContext, Progress, parse_time},

@@ -36,7 +36,7 @@ pub struct ReadCluster<'a> {
 /// This machine gives the process no means to wait.
 pub fn runtime() -> Result<Runtime, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::runtime(chain(&error)))
+    runtime.map_err(Failure::outside)
 }
 
 // === impl ClusterArgs ===
@@ -101,7 +101,7 @@ impl ReadCluster<'_> {
     /// The workload does not exist, or cannot be read.
     pub fn workload(&self, target: &ScaleTarget) -> Result<Document, Failure> {
         let answer = self.runtime.block_on(self.connection.scale_target(target));
-        let found = answer.map_err(|error| Failure::runtime(chain(&error)))?;
+        let found = answer.map_err(Failure::outside)?;
         Ok(Document::of(format!("the cluster's {target}"), &found))
     }
 }

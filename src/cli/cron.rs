@@ -291,11 +291,10 @@ fn begin(args: &NextArgs, zone: &Zone, now: Timestamp) -> Result<Timestamp, Cron
     let Some(from) = &args.from else {
         return Ok(now);
     };
-    let at = from
-        .parse::<Timestamp>()
+    from.parse::<Timestamp>()
         .ok()
-        .or_else(|| Some(zone.resolve(from.parse::<DateTime>().ok()?)?.0));
-    at.ok_or_else(|| CronError::From(from.clone()))
+        .or_else(|| Some(zone.resolve(from.parse::<DateTime>().ok()?)?.0))
+        .ok_or_else(|| CronError::From(from.clone()))
 }
 
 /// The latest instant before `at`, so that a firing at `at` is found.

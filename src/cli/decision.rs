@@ -13,7 +13,7 @@ use foretide_domain::{
 };
 use jiff::Timestamp;
 
-use super::output::{Paint, Screen};
+use super::output::{Paint, Screen, cell};
 
 /// The time zones of cron windows, by the names of the windows.
 pub type Zones = BTreeMap<String, Zone>;
@@ -77,9 +77,7 @@ fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
     [
         source(proposal.source).to_owned(),
         proposal.name.clone(),
-        proposal
-            .replicas
-            .map_or_else(|| "-".to_owned(), |count| count.to_string()),
+        cell(proposal.replicas),
         shown(proposal.value.as_ref(), unit),
         target,
         proposal.reason.clone().unwrap_or_default(),

@@ -339,12 +339,14 @@ fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
 
 /// The bounds between which a forecast keeps its count; none for a count that is new, or not between them.
 fn kept(proposal: &ProposalStatus) -> Option<String> {
-    let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
     let forecast = proposal.forecast.as_ref()?;
-    let (raise, hold) = (number(&forecast.raise)?, number(&forecast.hold)?);
+    let (raise, hold) = (
+        number(forecast.raise.as_ref())?,
+        number(forecast.hold.as_ref())?,
+    );
     let is_kept = proposal.reason.as_deref() == Some(Reason::WithinTolerance.as_str());
     let replicas = proposal.replicas.filter(|_| is_kept)?;
-    let carried = f64::from(replicas) * number(&proposal.target)?;
+    let carried = f64::from(replicas) * number(proposal.target.as_ref())?;
     let unit = Unit::of_metric(&proposal.name);
     is_between(DemandBounds { raise, hold }, carried).then(|| {
         format!(
@@ -353,6 +355,14 @@ fn kept(proposal: &ProposalStatus) -> Option<String> {
             unit.amount(hold)
         )
     })
+}
+
+fn number(text: Option<&String>) -> Option<f64> {
+    text?.parse().ok()
+}
+
+fn percent(share: Option<&String>) -> Option<String> {
+    Some(format!("{} %", (number(share)? * 1000.0).round() / 10.0))
 }
 
 /// Resolution of a forecast's history: readings of one minute, or means of the query.
@@ -365,12 +375,8 @@ fn learned(share: f64) -> String {
 
 /// Basis of one forecast, as a sentence.
 fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
-    let percent = |text: &Option<String>| {
-        let share = text.as_deref()?.parse::<f64>().ok()?;
-        Some(format!("{} %", (share * 1000.0).round() / 10.0))
-    };
     let algorithm = forecast.algorithm.as_deref().unwrap_or("an algorithm");
-    let mut text = match percent(&forecast.quantile) {
+    let mut text = match percent(forecast.quantile.as_ref()) {
         Some(quantile) => {
             format!("{metric}: the {quantile} upper quantile of the demand, by {algorithm}")
         }
@@ -379,9 +385,8 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
     if let (Some(lead), Some(source)) = (forecast.lead_time_seconds, &forecast.lead_time_source) {
         text.extend([format!(", for a lead time of {lead} s ({source})")]);
     }
-    let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
-    let coverage = percent(&forecast.coverage).map(|share| format!("coverage {share}"));
-    let skill = number(&forecast.skill).map(|skill| {
+    let coverage = percent(forecast.coverage.as_ref()).map(|share| format!("coverage {share}"));
+    let skill = number(forecast.skill.as_ref()).map(|skill| {
         let word = if skill < 0.0 { "worse" } else { "better" };
         let percent = skill.abs() * 100.0;
         format!("{percent:.0} % {word} than repeating the current level")
@@ -394,7 +399,7 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
         Some(text),
         measured,
         since.map(|from| format!("trained on samples since {}", clock(from.0))),
-        number(&forecast.minute_readings).map(learned),
+        number(forecast.minute_readings.as_ref()).map(learned),
         forecast.message.clone(),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")

@@ -22,7 +22,7 @@ use foretide_api::ports::{
     HistoryReader, HistoryServer, QUERY_ANNOTATION, Resolution,
 };
 use foretide_api::{autoscaler::Autoscaler, validation};
-use foretide_base::{error::chain, machine::Machine};
+use foretide_base::machine::Machine;
 use foretide_controller::forecaster::{HistorySource, minutes_are_usable};
 
 /// The distance between two samples that are read.
@@ -126,14 +126,14 @@ impl HistoryArgs {
     /// The configuration of a controller that reads this history.
     fn config(&self) -> Result<Config, Failure> {
         let read = self.config.as_deref().map(ConfigFile::read).transpose();
-        let file = read.map_err(|error| Failure::invalid(chain(&error)))?;
+        let file = read.map_err(Failure::in_file)?;
         let flags = match &self.prometheus {
             // The server of a URL with a token is made below, because a token is no flag of the controller.
             Some(url) if self.token_file.is_none() => vec!["--prometheus", url],
             _ => Vec::new(),
         };
         let config = file.unwrap_or_default().config_with(&flags);
-        let mut config = config.map_err(|error| Failure::usage(chain(&error)))?;
+        let mut config = config.map_err(Failure::in_flags)?;
         if let (Some(url), Some(token)) = (&self.prometheus, &self.token_file) {
             let token = token.clone();
             let credentials = CredentialFiles {
@@ -166,7 +166,7 @@ impl HistoryArgs {
         let connection = access.cluster.map(ReadCluster::connection);
         access.runtime.block_on(async {
             let source = app::history::of_command(&config, connection, access.machine).await;
-            let (source, problem) = source.map_err(|error| Failure::usage(chain(&error)))?;
+            let (source, problem) = source.map_err(Failure::in_flags)?;
             let source = source.ok_or_else(no_server)?;
             let mut found = Found {
                 url: server.url().to_string(),
@@ -216,7 +216,7 @@ impl HistoryArgs {
         server(&config)?;
         runtime.block_on(async {
             let source = app::history::of_command(&config, None, machine).await;
-            let (source, _) = source.map_err(|error| Failure::usage(chain(&error)))?;
+            let (source, _) = source.map_err(Failure::in_flags)?;
             let source = source.ok_or_else(no_server)?;
             let query = HistoryQuery {
                 namespace: "".into(),

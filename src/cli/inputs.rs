@@ -18,7 +18,6 @@ use foretide_domain::{cron::Zone, workload::Workload};
 pub use self::source::Source;
 use super::{cluster::ClusterArgs, files, history::HistoryArgs, output::Failure, recording};
 use crate::config::ScopeArg;
-use foretide_base::error::chain;
 
 /// Flags that all offline commands share.
 #[expect(
@@ -147,7 +146,7 @@ fn csv_of(flag: &str, name: &str, all: &[String]) -> Option<String> {
 /// # Errors
 /// A file cannot be read.
 pub fn documents(paths: &[PathBuf]) -> Result<Vec<Document>, Failure> {
-    files::documents(paths).map_err(|error| Failure::invalid(chain(&error)))
+    files::documents(paths).map_err(Failure::in_file)
 }
 
 /// The notes on some histories as lines for standard error.

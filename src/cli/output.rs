@@ -175,6 +175,21 @@ impl Failure {
         }
     }
 
+    /// An invalid command line, as an error says.
+    pub fn in_flags(error: impl std::error::Error) -> Self {
+        Self::usage(chain(&error))
+    }
+
+    /// An invalid file, as an error says.
+    pub fn in_file(error: impl std::error::Error) -> Self {
+        Self::invalid(chain(&error))
+    }
+
+    /// A failure outside of the program, as an error says.
+    pub fn outside(error: impl std::error::Error) -> Self {
+        Self::runtime(chain(&error))
+    }
+
     /// A failure outside of the program, such as that of a connection.
     pub fn runtime(message: impl fmt::Display) -> Self {
         Self {
@@ -431,6 +446,11 @@ fn write(to: &mut impl Write, text: &str) -> io::Result<()> {
 /// The cell of an absent value.
 pub fn dash() -> String {
     "-".to_owned()
+}
+
+/// The cell of a value that may be absent.
+pub fn cell(value: Option<impl fmt::Display>) -> String {
+    value.map_or_else(dash, |value| value.to_string())
 }
 
 /// A number with at most two decimals.

@@ -65,6 +65,11 @@ impl<'a> Plot<'a> {
         }
     }
 
+    /// Returns an empty plot of counts.
+    pub const fn of_replicas() -> Self {
+        Self::new(&replicas)
+    }
+
     /// The picture, a line per row, each ended; `size` is without axis and scale.
     ///
     /// Empty if there is nothing to draw: no samples, or all at one instant.
@@ -293,6 +298,11 @@ fn top(highest: f64) -> f64 {
         // A value that is above a top by rounding alone needs no higher one.
         .find(|top| *top >= highest * 0.999_999);
     fits.unwrap_or(highest)
+}
+
+/// A count on the scale.
+fn replicas(value: f64) -> String {
+    format!("{:>2}", (value * 10.0).round() / 10.0)
 }
 
 /// The row below the axis: `now`, and the labels of the ticks that do not overlap it.

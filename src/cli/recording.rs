@@ -8,7 +8,6 @@ use foretide_domain::cron::Zone;
 use foretide_prometheus::response::{self, Data, ResponseError, ResponseLimits};
 
 use super::{files, output::Failure};
-use foretide_base::error::chain;
 
 /// Only one series is kept: for more, only their number matters.
 const LIMITS: ResponseLimits = ResponseLimits {
@@ -21,7 +20,7 @@ const LIMITS: ResponseLimits = ResponseLimits {
 /// # Errors
 /// The file cannot be read, or its text is no history.
 pub fn read(metric: &str, file: &str, zone: Option<&Zone>) -> Result<History, Failure> {
-    let text = files::text(Path::new(file)).map_err(|e| Failure::invalid(chain(&e)))?;
+    let text = files::text(Path::new(file)).map_err(Failure::in_file)?;
     parse(metric, file, &text, zone).map_err(Failure::invalid)
 }
 

@@ -7,7 +7,6 @@ use super::{
     Cli,
     output::{CommandOutput, Failure},
 };
-use foretide_base::error::chain;
 
 /// Arguments of `foretide completions`.
 #[derive(Debug, Clone, clap::Args)]
@@ -49,7 +48,7 @@ pub fn man(args: &ManArgs) -> Result<CommandOutput, Failure> {
     clap_mangen::Man::new(command.clone())
         .source(version)
         .render(&mut page)
-        .map_err(|error| Failure::runtime(chain(&error)))?;
+        .map_err(Failure::outside)?;
     Ok(CommandOutput::text(String::from_utf8_lossy(&page)))
 }
 

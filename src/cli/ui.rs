@@ -16,7 +16,6 @@ use super::{
     output::{self, CommandOutput, Failure},
     web::{self, ListenArgs},
 };
-use foretide_base::error::chain;
 use foretide_kube::remote_page::{PageLocation, RemotePage, RemotePageSettings, ServiceAccount};
 use foretide_page::http::{RemoteRequest, proxy};
 
@@ -69,7 +68,7 @@ pub fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutput, Fail
     web::run(async {
         let listen = args.page.listen;
         let page = RemotePage::open(args.settings(), context.machine.clone()).await;
-        let page = Arc::new(page.map_err(|error| Failure::runtime(chain(&error)))?);
+        let page = Arc::new(page.map_err(Failure::outside)?);
         if !page.sends_page_tokens() {
             let notes = CommandOutput {
                 notes: OWN_TOKEN.to_owned(),

@@ -39,7 +39,7 @@ fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
 pub fn run(
     page: impl Future<Output = Result<CommandOutput, Failure>>,
 ) -> Result<CommandOutput, Failure> {
-    let runtime = Runtime::new().map_err(|error| Failure::runtime(chain(&error)))?;
+    let runtime = Runtime::new().map_err(Failure::outside)?;
     let ended = runtime.block_on(page);
     // An experiment may still be computing.
     runtime.shutdown_background();

@@ -4,7 +4,7 @@ use foretide_backtest::assign::Assignment;
 use foretide_domain::{Replicas, words::counted};
 use foretide_federate::{AssignmentKind, EffectivePreference, Entry, ShareStatus};
 
-use crate::cli::output::{Paint, Screen, dash, decimal};
+use crate::cli::output::{Paint, Screen, cell, dash, decimal};
 
 /// The last division as text: the exact shares and the bounds that result from them.
 pub fn budgets(assignment: &Assignment, screen: Screen) -> String {
@@ -159,7 +159,7 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
             };
             [
                 (*name).clone(),
-                place.map_or_else(dash, |place| place.to_string()),
+                cell(place),
                 entry.capacity.unwrap_or(most).to_string(),
                 within(assignment, name),
                 entry.min.to_string(),

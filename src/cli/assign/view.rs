@@ -4,14 +4,11 @@ use foretide_backtest::{
     assign::{Assignment, NamedFleet},
     clock,
 };
-use foretide_domain::{
-    Replicas,
-    workload::{Mode, Strategy},
-};
+use foretide_domain::workload::{Mode, Strategy};
 use foretide_federate::{AssignmentKind, Member, MemberDecision, Total};
 
 use super::budgets::budgets;
-use crate::cli::output::{Paint, Screen, dash, decimal, wrapped};
+use crate::cli::output::{Paint, Screen, cell, decimal, wrapped};
 use foretide_api::status::is_healthy;
 
 /// The report as text.
@@ -76,12 +73,7 @@ fn seen(assignment: &Assignment, screen: Screen) -> String {
 }
 
 fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
-    let count = |of: fn(&foretide_federate::Pods) -> Replicas| {
-        member
-            .pods
-            .as_ref()
-            .map_or_else(dash, |pods| of(pods).to_string())
-    };
+    let pods = member.pods.as_ref();
     let elastic = assignment
         .preference_of(&member.profile)
         .is_some_and(|standing| standing.elastic);
@@ -93,11 +85,11 @@ fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
     [
         member.profile.name.clone(),
         health(member).to_owned(),
-        count(|pods| pods.replicas),
-        count(|pods| pods.ready),
-        count(|pods| pods.unschedulable),
+        cell(pods.map(|pods| pods.replicas)),
+        cell(pods.map(|pods| pods.ready)),
+        cell(pods.map(|pods| pods.unschedulable)),
         capacity,
-        member.demand.map_or_else(dash, decimal),
+        cell(member.demand.map(decimal)),
     ]
 }
 
@@ -189,9 +181,7 @@ fn decided_row(member: &MemberDecision) -> [String; 7] {
         member.min.to_string(),
         member.max.to_string(),
         member.floor.to_string(),
-        member
-            .replicas
-            .map_or_else(dash, |replicas| replicas.to_string()),
+        cell(member.replicas),
         reasons.chain(hold).collect::<Vec<_>>().join(", "),
     ]
 }

@@ -106,11 +106,11 @@ fn require_size(experiment: &Experiment) -> Result<(), Failure> {
 }
 
 fn documents(experiment: &Experiment) -> Result<Vec<Document>, Failure> {
-    let parsed = experiment
+    let all = experiment
         .manifests
         .iter()
-        .map(|it: &NamedText| manifest::parse(&it.name, &it.text));
-    let all = parsed.collect::<Result<Vec<_>, _>>();
+        .map(|it: &NamedText| manifest::parse(&it.name, &it.text))
+        .collect::<Result<Vec<_>, _>>();
     Ok(all.map_err(Error::from)?.into_iter().flatten().collect())
 }
 

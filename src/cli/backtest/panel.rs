@@ -31,7 +31,6 @@ impl Panel<'_> {
     /// The picture in characters, one line per row.
     #[must_use]
     pub fn draw(&self, size: Size, screen: Screen) -> String {
-        let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
         Plot {
             history: &self.demand(),
             capacity: &self.capacity(),
@@ -39,7 +38,7 @@ impl Panel<'_> {
             forecast: self.forecast,
             span: Some(self.span),
             top: Some(self.top),
-            ..Plot::new(&label)
+            ..Plot::of_replicas()
         }
         .render(size, screen)
     }
@@ -47,7 +46,6 @@ impl Panel<'_> {
     /// The picture as data, without its name and totals; the forecast is that of `result`.
     #[must_use]
     pub fn chart(&self, result: &RunResult) -> chart::Panel {
-        let points = |samples: Vec<Sample>| samples.into_iter().map(point).collect();
         let needed = Mark::Area(points(self.demand()));
         let mut layers = vec![Layer::new("needed", NEEDED, Role::Observed, needed)];
         if let Some(about) = forecast_legend(result) {
@@ -68,21 +66,17 @@ impl Panel<'_> {
 
     /// A band up to the upper values, or a line if none are known.
     fn expected(&self) -> Mark {
+        let forecast = self.forecast.iter();
         if self.forecast.iter().all(|p| p.upper.is_none()) {
-            let sample = |p: &Prediction| {
-                point(Sample {
-                    at: p.at,
-                    value: p.value,
-                })
-            };
-            return Mark::Line(self.forecast.iter().map(sample).collect());
+            let line = forecast.map(|&Prediction { at, value, .. }| Point { at, value });
+            return Mark::Line(line.collect());
         }
-        let band = |p: &Prediction| Band {
+        let band = forecast.map(|p| Band {
             at: p.at,
             low: p.value,
             high: p.upper.unwrap_or(p.value),
-        };
-        Mark::Band(self.forecast.iter().map(band).collect())
+        });
+        Mark::Band(band.collect())
     }
 
     fn demand(&self) -> Vec<Sample> {
@@ -111,11 +105,13 @@ impl Panel<'_> {
     }
 }
 
-fn point(sample: Sample) -> Point {
-    Point {
-        at: sample.at,
-        value: sample.value,
-    }
+/// The samples as points of a chart.
+#[must_use]
+pub fn points(samples: Vec<Sample>) -> Vec<Point> {
+    samples
+        .into_iter()
+        .map(|Sample { at, value }| Point { at, value })
+        .collect()
 }
 
 fn sample(minute: &Minute, value: f64) -> Sample {

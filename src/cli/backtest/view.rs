@@ -10,7 +10,7 @@ use foretide_domain::{
 use jiff::Timestamp;
 
 use super::{Panel, legend};
-use crate::cli::output::{Paint, Screen, Size, dash};
+use crate::cli::output::{Paint, Screen, Size, cell};
 
 /// Rows of each picture.
 const ROWS: usize = 8;
@@ -156,8 +156,7 @@ fn sweep(report: &BacktestReport, screen: Screen) -> String {
                 format!("{} min", run.score.under),
                 format!("{:.2} %", run.score.under_percent()),
                 format!("{:.1}", run.score.replica_hours()),
-                run.more_percent
-                    .map_or_else(dash, |more| format!("{more:+.1} %")),
+                cell(run.more_percent.map(|more| format!("{more:+.1} %"))),
             ]
         }),
     )
@@ -230,12 +229,14 @@ pub fn csv(report: &BacktestReport) -> String {
     let rows = report.candidates.ours.minutes.iter().enumerate();
     let rows = rows.map(|(index, minute)| {
         let end = minute.at.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
-        let demands = metrics.iter().map(|it| cell(it.recording.minute_to(end)));
+        let demands = metrics
+            .iter()
+            .map(|it| rounded(it.recording.minute_to(end)));
         let mut row: Vec<_> = std::iter::once(minute.at.to_string())
             .chain(demands)
             .collect();
-        row.push(cell(minute.load.map(|load| load.replicas())));
-        row.push(cell(minute.forecast_replicas));
+        row.push(rounded(minute.load.map(|load| load.replicas())));
+        row.push(rounded(minute.forecast_replicas));
         row.push(format!("{},{}", minute.asked, minute.ready));
         let plain = plain.and_then(|plain| plain.minutes.get(index));
         row.extend(plain.map(|plain| format!("{},{}", plain.asked, plain.ready)));
@@ -244,7 +245,7 @@ pub fn csv(report: &BacktestReport) -> String {
     header.join(",") + "\n" + &rows.collect::<String>()
 }
 
-fn cell(value: Option<f64>) -> String {
+fn rounded(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| {
         ((value * 1e6).round() / 1e6).to_string()
     })

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{Explanation, body, heading};
-use crate::cli::output::{CommandOutput, Paint, Screen};
+use crate::cli::output::{CommandOutput, Paint, Screen, cell};
 use foretide_api::{autoscaler::Autoscaler, validation};
 
 /// Age of an observation at the decision from which a cluster counts as stale.
@@ -82,18 +82,17 @@ fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
 }
 
 fn row(cluster: &ClusterStatus) -> [String; 9] {
-    let count = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
     let percent = cluster.utilization.map(|percent| format!("{percent} %"));
     [
         cluster.name.clone(),
-        count(cluster.min),
-        count(cluster.max),
-        count(cluster.floor),
-        count(cluster.current),
-        count(cluster.ready),
-        count(cluster.pending),
-        count(cluster.capacity),
-        percent.unwrap_or_else(|| "-".to_owned()),
+        cell(cluster.min),
+        cell(cluster.max),
+        cell(cluster.floor),
+        cell(cluster.current),
+        cell(cluster.ready),
+        cell(cluster.pending),
+        cell(cluster.capacity),
+        cell(percent),
     ]
 }
 

@@ -4,7 +4,7 @@ use foretide_backtest::clock;
 use foretide_crds::ReplicaChangeStatus;
 
 use super::body;
-use crate::cli::output::{CommandOutput, Paint, Screen, TextFormat, wrapped};
+use crate::cli::output::{CommandOutput, Paint, Screen, TextFormat, cell, wrapped};
 use foretide_api::autoscaler::Autoscaler;
 use foretide_base::printable;
 
@@ -27,7 +27,6 @@ pub fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> Command
 
 fn row(autoscaler: &Autoscaler) -> [String; 6] {
     let status = autoscaler.status().cloned().unwrap_or_default();
-    let count = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
     let winner = status.decision.and_then(|decision| decision.winner);
     let conditions = status.conditions.unwrap_or_default();
     let condition = conditions.iter().find(|known| known.type_ == "Ready");
@@ -39,13 +38,10 @@ fn row(autoscaler: &Autoscaler) -> [String; 6] {
     [
         printable::line(autoscaler.namespace()).to_string(),
         printable::line(autoscaler.name()).to_string(),
-        count(status.current_replicas),
-        count(status.expect_replicas),
-        winner.map_or_else(
-            || "-".to_owned(),
-            |it| super::decision::source(it).to_owned(),
-        ),
-        ready.unwrap_or_else(|| "-".to_owned()),
+        cell(status.current_replicas),
+        cell(status.expect_replicas),
+        cell(winner.map(super::decision::source)),
+        cell(ready),
     ]
 }
 

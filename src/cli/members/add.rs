@@ -81,9 +81,9 @@ pub fn object_name(text: &str) -> Result<String, String> {
 fn label_value(text: &str) -> Result<String, String> {
     // Without `_`, which labels may have: it separates zones here.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-.".contains(&b);
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let edges = edge(text.chars().next()) && edge(text.chars().next_back());
-    if text.len() > 63 || !edges || !text.bytes().all(allowed) {
+    let is_inner = |c: char| !c.is_ascii_alphanumeric();
+    let edges = text.starts_with(is_inner) || text.ends_with(is_inner);
+    if text.is_empty() || text.len() > 63 || edges || !text.bytes().all(allowed) {
         return Err(
             "expected a label value of letters, digits, '-' and '.', such as eu-west-1".to_owned(),
         );
@@ -271,7 +271,7 @@ fn given<const N: usize>(pairs: [(&str, Option<String>); N]) -> BTreeMap<String,
 }
 
 fn yaml(value: &Value) -> Result<String, Failure> {
-    serde_saphyr::to_string(value).map_err(|error| Failure::runtime(chain(&error)))
+    serde_saphyr::to_string(value).map_err(Failure::outside)
 }
 
 #[cfg(test)]

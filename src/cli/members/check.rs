@@ -64,7 +64,7 @@ pub async fn run(
 async fn access(args: &CheckArgs, machine: &Machine) -> Result<(Access, String), Failure> {
     let hub = args.hub.client(machine).await?;
     let members = hub.members(&args.hub.settings()).await;
-    let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
+    let (members, missing) = members.map_err(Failure::outside)?;
     let notes = profiles_warning(missing.as_ref());
     let name = &args.name;
     let Some(member) = members.into_iter().find(|member| member.name == *name) else {

@@ -36,7 +36,7 @@ pub async fn run(
 ) -> Result<CommandOutput, Failure> {
     let hub = args.hub.client(machine).await?;
     let members = hub.members(&args.hub.settings()).await;
-    let (mut members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
+    let (mut members, missing) = members.map_err(Failure::outside)?;
     if !args.offline {
         ask(&mut members, &args.hub.namespace, machine).await;
     }

@@ -99,7 +99,7 @@ pub fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::runtime(chain(&error)))?;
+        .map_err(Failure::outside)?;
     let (screen, machine) = (context.screen, &context.machine);
     match &args.command {
         Command::Add(args) => runtime.block_on(add::run(args, machine)),

@@ -13,7 +13,7 @@ use crate::{
     cli::output::{CommandOutput, Failure},
     config::parse_duration,
 };
-use foretide_base::{clock::Clock, error::chain, machine::Machine};
+use foretide_base::{clock::Clock, machine::Machine};
 use foretide_kube::members::{AdminClient, FleetShare, ListedMember};
 
 /// Time between two looks at the fleets.
@@ -61,7 +61,7 @@ pub async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandOutput, 
     let label = own.is_none().then_some(&*args.hub.secret_label);
     hub.leave(&args.hub.namespace, secret, label)
         .await
-        .map_err(|error| Failure::runtime(chain(&error)))?;
+        .map_err(Failure::outside)?;
     report(&format!("member {} is leaving\n", args.name));
     args.wait(&hub, machine.clock()).await?;
     args.finish(&hub, listed.as_ref(), secret).await
@@ -73,14 +73,13 @@ impl RemoveArgs {
     /// The member, if it is listed.
     async fn listed(&self, hub: &AdminClient) -> Result<Option<ListedMember>, Failure> {
         let listed = hub.members(&self.hub.settings()).await;
-        let (members, _) = listed.map_err(|error| Failure::runtime(chain(&error)))?;
+        let (members, _) = listed.map_err(Failure::outside)?;
         Ok(members.into_iter().find(|member| member.name == self.name))
     }
 
     /// Shares of fleets in the member.
     async fn shares(&self, hub: &AdminClient) -> Result<Vec<FleetShare>, Failure> {
-        let answer = hub.fleet_shares().await;
-        let mut shares = answer.map_err(|error| Failure::runtime(chain(&error)))?;
+        let mut shares = hub.fleet_shares().await.map_err(Failure::outside)?;
         shares.retain(|share| share.member == self.name);
         Ok(shares)
     }
@@ -132,7 +131,7 @@ impl RemoveArgs {
         }
         hub.forget(namespace, secret)
             .await
-            .map_err(|error| Failure::runtime(chain(&error)))?;
+            .map_err(Failure::outside)?;
         Ok(CommandOutput::text(format!(
             "member {name} removed; Secret {namespace}/{secret} is deleted\n"
         )))

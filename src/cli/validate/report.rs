@@ -19,7 +19,6 @@ use crate::{
     },
     config::ConfigFile,
 };
-use foretide_base::error::chain;
 
 /// The findings of all files, and the numbers of checked objects.
 #[derive(Debug, Default, Serialize)]
@@ -54,7 +53,7 @@ pub fn run(args: &ValidateArgs, context: &CommandContext) -> Result<CommandOutpu
     let mut report = Report::default();
     for path in &args.files {
         let listed = files::files(std::slice::from_ref(path));
-        let files = listed.map_err(|error| Failure::invalid(chain(&error)))?;
+        let files = listed.map_err(Failure::in_file)?;
         if files.is_empty() {
             report.refuse(
                 path,

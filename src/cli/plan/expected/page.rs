@@ -5,10 +5,11 @@ use foretide_backtest::{
     plan::{Change, ExpectedReport, source},
 };
 use foretide_chart::{Chart, Layer, Mark, Panel, Point, Role, Unit, Window};
-use foretide_models::{Prediction, Sample};
+use foretide_models::Prediction;
 
 use super::view::{CAME, EXPECTED, FORECAST, came, counts, foreseen, heading};
 use crate::cli::{
+    backtest::points,
     output::Failure,
     report::{self, Page, count, paragraph, time},
 };
@@ -54,13 +55,6 @@ pub fn chart(report: &ExpectedReport) -> Chart {
         panels: vec![panel],
         ..Chart::default()
     }
-}
-
-fn points(samples: Vec<Sample>) -> Vec<Point> {
-    samples
-        .into_iter()
-        .map(|Sample { at, value }| Point { at, value })
-        .collect()
 }
 
 /// The times at which cron windows are open.

@@ -111,7 +111,6 @@ pub fn counts(report: &ExpectedReport) -> Vec<Sample> {
 }
 
 fn picture(report: &ExpectedReport, screen: Screen) -> String {
-    let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
     let (came, foreseen) = (came(report), foreseen(report));
     let plot = Plot {
         history: &came,
@@ -119,7 +118,7 @@ fn picture(report: &ExpectedReport, screen: Screen) -> String {
         forecast: &foreseen,
         span: Some((report.span.from, report.span.to)),
         top: Some(top(report)),
-        ..Plot::new(&label)
+        ..Plot::of_replicas()
     };
     let (area, steps, line) = if screen.unicode {
         ("⣿", "─", "⠒⠒")
