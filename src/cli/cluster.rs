@@ -35,8 +35,10 @@ pub struct ReadCluster<'a> {
 /// # Errors
 /// This machine gives the process no means to wait.
 pub fn runtime() -> Result<Runtime, Failure> {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(Failure::outside)
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::outside)
 }
 
 // === impl ClusterArgs ===
@@ -100,8 +102,10 @@ impl ReadCluster<'_> {
     /// # Errors
     /// The workload does not exist, or cannot be read.
     pub fn workload(&self, target: &ScaleTarget) -> Result<Document, Failure> {
-        let answer = self.runtime.block_on(self.connection.scale_target(target));
-        let found = answer.map_err(Failure::outside)?;
+        let found = self
+            .runtime
+            .block_on(self.connection.scale_target(target))
+            .map_err(Failure::outside)?;
         Ok(Document::of(format!("the cluster's {target}"), &found))
     }
 }

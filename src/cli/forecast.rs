@@ -114,8 +114,10 @@ fn picture(report: &ForecastReport, screen: Screen) -> String {
         .at
         .saturating_sub(report.ahead * PAST)
         .unwrap_or(Timestamp::MIN);
-    let samples = report.recording.samples().iter();
-    let past: Vec<_> = samples
+    let past: Vec<_> = report
+        .recording
+        .samples()
+        .iter()
         .filter(|sample| sample.at >= from)
         .copied()
         .collect();

@@ -126,8 +126,10 @@ fn read(
     let converted = std::mem::take(&mut source.converted);
     let mut subject = Subject::new(accepted, clusters, converted);
     // The demand after --from is shown together with its forecast.
-    let asked = args.at.or(args.to);
-    let until = asked.map_or(context.now, |at| at.min(context.now));
+    let until = args
+        .at
+        .or(args.to)
+        .map_or(context.now, |at| at.min(context.now));
     let histories = source.histories(&mut subject.chosen, &mut Reading { until, progress })?;
     let times = args.times();
     let at = times.moment(&histories.read, context.now)?;

@@ -38,8 +38,10 @@ pub fn budgets(assignment: &Assignment, screen: Screen) -> String {
 
 /// The clusters that have a share or may get one.
 fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
-    let members = assignment.ledger.members.iter();
-    let mut entries: Vec<_> = members
+    let mut entries: Vec<_> = assignment
+        .ledger
+        .members
+        .iter()
         .filter(|(_, entry)| {
             matches!(
                 entry.share_status,
@@ -170,8 +172,10 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
 }
 
 fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {
-    let mut members = assignment.members.iter();
-    let member = members.find(|member| member.profile.name == name)?;
+    let member = assignment
+        .members
+        .iter()
+        .find(|member| member.profile.name == name)?;
     assignment.preference_of(&member.profile)
 }
 

@@ -151,8 +151,10 @@ fn decided(assignment: &Assignment, screen: Screen) -> String {
         ">REPLICAS",
         "REASONS",
     ];
-    let members = assignment.decision.members.iter();
-    let taking_part: Vec<_> = members
+    let taking_part: Vec<_> = assignment
+        .decision
+        .members
+        .iter()
         .filter(|member| !is_excluded(assignment, member))
         .collect();
     if taking_part.is_empty() {

@@ -14,8 +14,10 @@ use crate::cli::{
 
 /// Reads the percentage of a budget.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
-    let number = text.trim_end_matches('%').trim().parse::<f64>().ok();
-    number
+    text.trim_end_matches('%')
+        .trim()
+        .parse::<f64>()
+        .ok()
         .filter(|percent| (0.0..=1000.0).contains(percent))
         .ok_or_else(|| format!("expected a percentage from 0 to 1000, such as 15, got {text:?}"))
 }

@@ -148,8 +148,10 @@ fn numbers(report: &BacktestReport) -> Html {
     let mut header = vec!["Run"];
     header.extend(FIGURES);
     let rows = report.candidates.iter().map(|result: &RunResult| {
-        let name = [Html::text(result.name)];
-        name.into_iter().chain(figures(&result.score)).collect()
+        [Html::text(result.name)]
+            .into_iter()
+            .chain(figures(&result.score))
+            .collect()
     });
     report::numbers(&caption, &header, rows)
 }

@@ -87,8 +87,10 @@ impl Panel<'_> {
     }
 
     fn capacity(&self) -> Vec<Sample> {
-        let minutes = self.minutes.iter();
-        minutes.map(|m| sample(m, m.ready.as_f64())).collect()
+        self.minutes
+            .iter()
+            .map(|m| sample(m, m.ready.as_f64()))
+            .collect()
     }
 
     fn shortages(&self) -> Vec<Shortage> {

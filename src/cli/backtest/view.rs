@@ -100,8 +100,10 @@ pub fn panel<'a>(report: &'a BacktestReport, result: &'a RunResult) -> Panel<'a>
 /// of it is a whole number.
 fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
     let needed = |minute: &Minute| minute.load.map_or(0.0, |load| load.replicas());
-    let highest = minutes.map(|minute| needed(minute).max(minute.ready.as_f64()));
-    let above = highest.fold(1.0, f64::max) * HEADROOM;
+    let above = minutes
+        .map(|minute| needed(minute).max(minute.ready.as_f64()))
+        .fold(1.0, f64::max)
+        * HEADROOM;
     (above / 2.0).ceil() * 2.0
 }
 

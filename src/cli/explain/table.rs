@@ -28,13 +28,16 @@ pub fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> Command
 fn row(autoscaler: &Autoscaler) -> [String; 6] {
     let status = autoscaler.status().cloned().unwrap_or_default();
     let winner = status.decision.and_then(|decision| decision.winner);
-    let conditions = status.conditions.unwrap_or_default();
-    let condition = conditions.iter().find(|known| known.type_ == "Ready");
-    let ready = condition.map(|ready| match &*ready.status {
-        // The usual reason adds nothing to True.
-        "True" if ready.reason == "Decided" => ready.status.clone(),
-        _ => format!("{} {}", ready.status, ready.reason),
-    });
+    let ready = status
+        .conditions
+        .unwrap_or_default()
+        .iter()
+        .find(|known| known.type_ == "Ready")
+        .map(|ready| match &*ready.status {
+            // The usual reason adds nothing to True.
+            "True" if ready.reason == "Decided" => ready.status.clone(),
+            _ => format!("{} {}", ready.status, ready.reason),
+        });
     [
         printable::line(autoscaler.namespace()).to_string(),
         printable::line(autoscaler.name()).to_string(),

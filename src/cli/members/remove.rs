@@ -72,8 +72,10 @@ pub async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandOutput, 
 impl RemoveArgs {
     /// The member, if it is listed.
     async fn listed(&self, hub: &AdminClient) -> Result<Option<ListedMember>, Failure> {
-        let listed = hub.members(&self.hub.settings()).await;
-        let (members, _) = listed.map_err(Failure::outside)?;
+        let (members, _) = hub
+            .members(&self.hub.settings())
+            .await
+            .map_err(Failure::outside)?;
         Ok(members.into_iter().find(|member| member.name == self.name))
     }
 

@@ -101,8 +101,10 @@ fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
         .as_ref()
         .map(|p| p.window);
     // A direct forecast covers its own window, which the sentence names, too.
-    let direct = made(outlook).and_then(Forecast::direct);
-    let window = direct.map(|peak| peak.window).or(configured);
+    let window = made(outlook)
+        .and_then(Forecast::direct)
+        .map(|peak| peak.window)
+        .or(configured);
     let window = window.unwrap_or_default();
     let until = plan
         .situation
@@ -161,8 +163,10 @@ fn made(outlook: &Outlook) -> Option<&Forecast> {
 }
 
 fn path(forecast: &Forecast, from: Timestamp, until: Timestamp) -> Vec<Prediction> {
-    let within = forecast.samples().filter(|p| p.at >= from && p.at <= until);
-    within.collect()
+    forecast
+        .samples()
+        .filter(|p| p.at >= from && p.at <= until)
+        .collect()
 }
 
 /// A value of the scale: short, since the legend names the unit.

@@ -81,8 +81,10 @@ impl FleetRun {
         let decision = self.decide(ready, demand, now);
         let current = decision.current;
         let from = self.before.replace(current).unwrap_or(current);
-        let conditions = divided.conditions.iter();
-        let own = conditions.map(|one| decided_condition(one.kind.as_str(), one));
+        let own = divided
+            .conditions
+            .iter()
+            .map(|one| decided_condition(one.kind.as_str(), one));
         let own: Vec<Condition> = own.collect();
         let status = Status {
             common: self.track.status(&decision, (from, current), own),
@@ -148,8 +150,10 @@ impl FleetRun {
         let clusters = divided.members.iter().map(|decided| {
             let seen = self.simulation.seen(&decided.name);
             let entry = ledger.members.get(&decided.name);
-            let first = decided.reasons.first();
-            let reason = first.map_or("Steady", |reason| reason.as_str());
+            let reason = decided
+                .reasons
+                .first()
+                .map_or("Steady", |reason| reason.as_str());
             let reason = format!("{reason}: {}", decided.sentence());
             cluster_status(decided, seen, entry, reason)
         });

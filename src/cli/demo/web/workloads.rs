@@ -289,8 +289,10 @@ impl<'a> WorkloadRun<'a> {
 
     fn metrics(&self, environment: &Environment, at: Timestamp) -> Vec<MetricRecord> {
         let end = at.checked_add(MINUTE).unwrap_or(at);
-        let made = self.ours.forecast();
-        let forecast = made.filter(|forecast| at <= forecast.valid_until());
+        let forecast = self
+            .ours
+            .forecast()
+            .filter(|forecast| at <= forecast.valid_until());
         let all = environment.metrics.iter().zip(&self.targets);
         all.map(|(recorded, target)| MetricRecord {
             name: recorded.metric.identifier(),
