@@ -75,10 +75,9 @@ impl Stop {
     }
 
     async fn shut_down(self, parts: &mut Parts) {
-        let sent = |stop: oneshot::Sender<()>| stop.send(()).is_ok();
         // A controller that has exited receives no signal, and is not waited for.
-        let told = self.controllers.into_iter().map(sent);
-        let mut left = told.filter(|sent| *sent).count();
+        let told = self.controllers.into_iter().map(|stop| stop.send(()));
+        let mut left = told.filter(Result::is_ok).count();
         let ended = wait_for(&[CONTROLLER, FLEETS], &mut left, parts);
         // The process ends even if they are not in time; members keep what they have.
         timeout(TIME_TO_END, ended).await.ok();

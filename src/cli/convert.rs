@@ -16,7 +16,7 @@ use super::{
     inputs::documents,
     output::{CommandOutput, Failure},
 };
-use foretide_base::{error::chain, printable};
+use foretide_base::printable;
 
 /// Arguments of `foretide convert`.
 #[expect(
@@ -72,10 +72,9 @@ pub fn run(args: &ConvertArgs, context: &CommandContext) -> Result<CommandOutput
 
 /// The object as YAML, below its notes as comments.
 fn yaml(converted: &Converted) -> Result<String, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::invalid(chain(error));
     let object: EffectiveHorizontalPodAutoscaler =
-        serde_json::from_value(converted.object.clone()).map_err(|error| failed(&error))?;
-    let object = serde_saphyr::to_string(&object).map_err(|error| failed(&error))?;
+        serde_json::from_value(converted.object.clone()).map_err(Failure::in_file)?;
+    let object = serde_saphyr::to_string(&object).map_err(Failure::in_file)?;
     let preview = format!(
         "In Preview: it shows its decisions in its status and scales nothing. To switch it on, {}.",
         converted.switch_on

@@ -318,15 +318,17 @@ impl Screen {
     /// One line per nonempty cell, with the name of its column, and a blank line between rows.
     fn blocks<const N: usize>(self, names: &[String; N], rows: &[[String; N]]) -> String {
         let width = names.iter().map(String::len).max().unwrap_or_default();
-        let block = |row: &[String; N]| {
-            let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
-            let lines = cells.map(|(name, cell)| {
-                let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
-                name + "  " + cell + "\n"
-            });
-            lines.collect::<String>()
-        };
-        rows.iter().map(block).collect::<Vec<_>>().join("\n")
+        rows.iter()
+            .map(|row: &[String; N]| {
+                let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+                let lines = cells.map(|(name, cell)| {
+                    let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
+                    name + "  " + cell + "\n"
+                });
+                lines.collect::<String>()
+            })
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// The text in a color, wrapped to lines of the screen, those after the first indented, with a line break.

@@ -147,8 +147,12 @@ impl ServerSection {
         };
         let headers = self.headers.iter().enumerate().map(|(i, header)| {
             let field = format!("{field}.headers[{i}]");
-            let same = |other: &Header| other.name.eq_ignore_ascii_case(&header.name);
-            if self.headers.iter().take(i).any(same) {
+            if self
+                .headers
+                .iter()
+                .take(i)
+                .any(|other: &Header| other.name.eq_ignore_ascii_case(&header.name))
+            {
                 return Err(section(&field, "expected each header once"));
             }
             header.checked(&field)

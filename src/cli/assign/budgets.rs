@@ -98,14 +98,16 @@ const fn how(kind: AssignmentKind) -> &'static [&'static str] {
 
 fn undivided(entries: &[(&String, &Entry)], screen: Screen) -> String {
     let header = ["CLUSTER", ">MIN", ">MAX"];
-    let row = |(name, entry): &(&String, &Entry)| {
-        [
-            (*name).clone(),
-            entry.min.to_string(),
-            entry.max.to_string(),
-        ]
-    };
-    screen.table(header, entries.iter().map(row))
+    screen.table(
+        header,
+        entries.iter().map(|(name, entry): &(&String, &Entry)| {
+            [
+                (*name).clone(),
+                entry.min.to_string(),
+                entry.max.to_string(),
+            ]
+        }),
+    )
 }
 
 fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {

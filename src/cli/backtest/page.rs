@@ -181,18 +181,6 @@ fn sweep(report: &BacktestReport) -> Html {
 }
 
 fn worst_minutes(report: &BacktestReport) -> Html {
-    let row = |minute: &ShortMinute| {
-        let metric = minute.metric.as_deref().unwrap_or_default();
-        let demand = minute.demand.unwrap_or_default();
-        vec![
-            time(minute.at),
-            number(demand, &proposal::Unit::of_metric(metric).amount(demand)),
-            Html::text(metric),
-            count(minute.needed_replicas.unwrap_or_default().get()),
-            count(minute.ready_replicas.get()),
-            count(minute.asked_replicas.get()),
-        ]
-    };
     let header = [
         "Minute",
         "Demand",
@@ -206,7 +194,22 @@ fn worst_minutes(report: &BacktestReport) -> Html {
         report::numbers(
             &caption,
             &header,
-            result.shortages.worst_minutes.iter().map(row),
+            result
+                .shortages
+                .worst_minutes
+                .iter()
+                .map(|minute: &ShortMinute| {
+                    let metric = minute.metric.as_deref().unwrap_or_default();
+                    let demand = minute.demand.unwrap_or_default();
+                    vec![
+                        time(minute.at),
+                        number(demand, &proposal::Unit::of_metric(metric).amount(demand)),
+                        Html::text(metric),
+                        count(minute.needed_replicas.unwrap_or_default().get()),
+                        count(minute.ready_replicas.get()),
+                        count(minute.asked_replicas.get()),
+                    ]
+                }),
         )
     });
     Html::all(tables)

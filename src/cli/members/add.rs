@@ -68,9 +68,10 @@ enum ManifestFormat {
 }
 
 pub fn object_name(text: &str) -> Result<String, String> {
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
+    let mut bytes = text.bytes();
+    let fits = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
     let edges = text.starts_with(['-', '.']) || text.ends_with(['-', '.']);
-    if text.is_empty() || text.len() > 63 || edges || !text.bytes().all(allowed) {
+    if text.is_empty() || text.len() > 63 || edges || !fits {
         return Err(
             "expected lower-case letters, digits, '-' and '.', such as member-1".to_owned(),
         );

@@ -76,8 +76,9 @@ fn secret_label(text: &str) -> Result<String, String> {
 
 /// Checks a key of a Secret as the API does.
 fn secret_key(text: &str) -> Result<String, String> {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if text.is_empty() || text.len() > 253 || !text.bytes().all(allowed) {
+    let mut bytes = text.bytes();
+    let fits = bytes.all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    if text.is_empty() || text.len() > 253 || !fits {
         return Err("expected letters, digits, '-', '_' and '.', such as kubeconfig".to_owned());
     }
     Ok(text.to_owned())

@@ -142,16 +142,20 @@ impl RemoveArgs {
 
 /// One line for each fleet.
 fn shown(shares: &[FleetShare]) -> String {
-    let line = |FleetShare {
-                    fleet,
-                    current,
-                    reason,
-                    ..
-                }: &FleetShare| match current {
-        Some(pods) => format!("  {fleet}: {pods} pods; {reason}\n"),
-        None => format!("  {fleet}: unknown pods; {reason}\n"),
-    };
-    shares.iter().map(line).collect()
+    shares
+        .iter()
+        .map(
+            |FleetShare {
+                 fleet,
+                 current,
+                 reason,
+                 ..
+             }: &FleetShare| match current {
+                Some(pods) => format!("  {fleet}: {pods} pods; {reason}\n"),
+                None => format!("  {fleet}: unknown pods; {reason}\n"),
+            },
+        )
+        .collect()
 }
 
 /// Shows progress to the person who waits.

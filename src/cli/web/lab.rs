@@ -197,8 +197,11 @@ async fn sweep(
 
 /// The widest drawing that is not wider than requested.
 fn drawing(drawings: &[String; WIDTHS.len()], query: WidthQuery) -> Response {
-    let fits = |(width, _): &(&u32, &String)| query.width.is_none_or(|asked| **width <= asked);
-    let fitting = WIDTHS.iter().zip(drawings).take_while(fits).last();
+    let fitting = WIDTHS
+        .iter()
+        .zip(drawings)
+        .take_while(|(width, _): &(&u32, &String)| query.width.is_none_or(|asked| **width <= asked))
+        .last();
     as_media(
         "image/svg+xml",
         fitting.map_or(&*drawings[0], |(_, drawing)| drawing),

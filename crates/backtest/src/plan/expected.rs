@@ -53,7 +53,7 @@ pub struct ExpectedReport {
     /// Minutes of the span.
     #[serde(skip)]
     pub minutes: Vec<Minute>,
-    /// Those of them in which the count changes.
+    /// Minutes in which the count changes.
     pub changes: Vec<Change>,
 }
 

@@ -104,17 +104,20 @@ pub fn html(report: &ExpectedReport) -> Result<String, Failure> {
 }
 
 fn changes(report: &ExpectedReport) -> Html {
-    let row = |change: &Change| {
-        let from = change.from.map(|from| count(from.get()));
-        vec![
-            time(change.at),
-            from.unwrap_or_default(),
-            count(change.to.get()),
-            Html::text(source(change.source)),
-            Html::text(&change.reason),
-        ]
-    };
     let caption = "The minutes in which another count is asked for";
     let header = ["From", "Replicas before", "After", "Source", "Why"];
-    report::words(caption, &header, report.changes.iter().map(row))
+    report::words(
+        caption,
+        &header,
+        report.changes.iter().map(|change: &Change| {
+            let from = change.from.map(|from| count(from.get()));
+            vec![
+                time(change.at),
+                from.unwrap_or_default(),
+                count(change.to.get()),
+                Html::text(source(change.source)),
+                Html::text(&change.reason),
+            ]
+        }),
+    )
 }
