@@ -91,7 +91,7 @@ impl Stop {
         timeout(WRITE_TIME, join(ended, leadership.written()))
             .await
             .ok();
-        if sent(election) {
+        if election.send(()).is_ok() {
             let mut left = 1;
             let released = wait_for(&[ELECTION], &mut left, parts);
             timeout(TIME_TO_RELEASE, released).await.ok();
