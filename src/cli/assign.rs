@@ -31,10 +31,7 @@ use super::{
 pub use self::view::division;
 
 /// Arguments of `foretide assign`.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
+#[expect(clippy::doc_markdown, reason = "help shows it as it is")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct AssignArgs {
     /// Manifest of the FederatedHPA; repeatable; - reads standard input

@@ -19,10 +19,7 @@ use super::{
 use foretide_base::printable;
 
 /// Arguments of `foretide convert`.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
+#[expect(clippy::doc_markdown, reason = "help shows it as it is")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct ConvertArgs {
     /// Manifest of a HorizontalPodAutoscaler (autoscaling/v2 or v1) or of a ScaledObject of KEDA; repeatable; - reads

@@ -51,10 +51,7 @@ const CONFLICT: &str = "TargetConflict";
 const ONE_OBJECT: &str = "one-object";
 
 /// Arguments of `foretide explain`.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
+#[expect(clippy::doc_markdown, reason = "help shows it as it is")]
 #[derive(Debug, Clone, clap::Args)]
 #[command(group(clap::ArgGroup::new(ONE_OBJECT).args(["object", "files"]).multiple(true)))]
 pub struct ExplainArgs {

@@ -22,10 +22,7 @@ const ROWS: usize = 8;
 const PAST: i32 = 3;
 
 /// Arguments of `foretide forecast`.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
+#[expect(clippy::doc_markdown, reason = "help shows it as it is")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct ForecastArgs {
     /// PromQL query that returns one series

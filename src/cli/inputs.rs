@@ -20,10 +20,7 @@ use super::{cluster::ClusterArgs, files, history::HistoryArgs, output::Failure, 
 use crate::config::ScopeArg;
 
 /// Flags that all offline commands share.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
+#[expect(clippy::doc_markdown, reason = "help shows it as it is")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct Inputs {
     /// Autoscaler in the cluster, instead of -f: NAMESPACE/NAME, or NAME in the namespace of the context

@@ -31,10 +31,7 @@ use super::{
 use foretide_api::validation::MAX_REPLICAS;
 
 /// Arguments of `foretide plan`.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
+#[expect(clippy::doc_markdown, reason = "help shows it as it is")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlanArgs {
     /// The autoscaler and its histories.

@@ -170,6 +170,15 @@ impl Document {
 
 // === impl Location ===
 
+impl Location {
+    /// The location of a whole file.
+    #[must_use]
+    pub fn of_file(file: impl Into<String>) -> Self {
+        let (file, line) = (file.into(), None);
+        Self { file, line }
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {

@@ -86,10 +86,7 @@ fn expected() -> String {
 
 impl Report {
     fn refuse(&mut self, path: &Path, message: impl Into<String>) {
-        let place = Location {
-            file: path.display().to_string(),
-            line: None,
-        };
+        let place = Location::of_file(files::name(path));
         self.diagnostics
             .push(Diagnostic::new(place, Severity::Error, message));
     }
@@ -212,18 +209,15 @@ fn harden(validation: &mut Validation) {
 
 /// A file that gives no documents, as a diagnostic.
 fn unreadable(error: &ManifestError) -> Diagnostic {
-    let of_file = |file: &String| Location {
-        file: file.clone(),
-        line: None,
-    };
     let (place, message) = match error {
         ManifestError::Yaml(YamlError { place, message }) => (place.clone(), message.clone()),
         ManifestError::Read { file, source } => {
-            (of_file(file), format!("cannot be read: {source}"))
+            (Location::of_file(file), format!("cannot be read: {source}"))
         }
-        ManifestError::Binary { file } => {
-            (of_file(file), "not a text file; expected UTF-8".to_owned())
-        }
+        ManifestError::Binary { file } => (
+            Location::of_file(file),
+            "not a text file; expected UTF-8".to_owned(),
+        ),
     };
     Diagnostic::new(place, Severity::Error, message)
 }
