@@ -138,17 +138,15 @@ fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
         is::<EffectiveHorizontalPodAutoscaler>(document) || is::<FederatedHPA>(document)
     });
     let [document] = ours.collect::<Vec<_>>()[..] else {
-        let kinds: Vec<_> = documents
+        let kinds = documents
             .iter()
             .map(|document| match document.text("kind") {
                 "" => "an object without kind",
                 kind => kind,
-            })
-            .collect();
-        let found = if kinds.is_empty() {
-            "no object".to_owned()
-        } else {
-            kinds.join(", ")
+            });
+        let found = match kinds.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "no object".to_owned(),
+            kinds => kinds,
         };
         let message =
             format!("expected one EffectiveHorizontalPodAutoscaler or FederatedHPA, found {found}");

@@ -95,7 +95,7 @@ impl Report {
     fn add(&mut self, validations: Result<Vec<Validation>, ManifestError>, is_strict: bool) {
         let validations = match validations {
             Ok(validations) => validations,
-            Err(error) => return self.diagnostics.push(unreadable(&error)),
+            Err(error) => return self.diagnostics.push(unreadable(error)),
         };
         for mut validation in validations {
             if is_strict {
@@ -208,16 +208,16 @@ fn harden(validation: &mut Validation) {
 }
 
 /// A file that gives no documents, as a diagnostic.
-fn unreadable(error: &ManifestError) -> Diagnostic {
+fn unreadable(error: ManifestError) -> Diagnostic {
     let (place, message) = match error {
-        ManifestError::Yaml(YamlError { place, message }) => (place.clone(), message.clone()),
+        ManifestError::Yaml(YamlError { place, message }) => (place, message),
         ManifestError::Read { file, source } => {
             (Location::of_file(file), format!("cannot be read: {source}"))
         }
-        ManifestError::Binary { file } => (
-            Location::of_file(file),
-            "not a text file; expected UTF-8".to_owned(),
-        ),
+        ManifestError::Binary { file } => {
+            let message = "not a text file; expected UTF-8".to_owned();
+            (Location::of_file(file), message)
+        }
     };
     Diagnostic::new(place, Severity::Error, message)
 }
