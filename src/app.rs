@@ -2,7 +2,8 @@
 //!
 //! `run` builds one controller from its configuration and runs it until shutdown. Everything it starts ends with it.
 
-pub mod history;
+mod fleets;
+pub(crate) mod history;
 mod page;
 mod shutdown;
 
@@ -13,12 +14,13 @@ use jiff::SignedDuration;
 use tokio::net::TcpListener;
 
 use self::{
+    fleets::Fleets,
     history::{AdapterRules, history},
     page::PageHost,
     shutdown::{CONTROLLER, ELECTION, FLEETS, Stop},
 };
 use crate::config::{Config, MetricsAuth};
-use foretide_api::ports::{Cluster as _, Fleet, MemberView, PAGE_AUDIENCE};
+use foretide_api::ports::PAGE_AUDIENCE;
 use foretide_api::validation::TargetRules;
 use foretide_base::{
     clock::Clock,
@@ -45,8 +47,6 @@ use foretide_prometheus::{Endpoints, MatchersError, QueryRules, RulesCache};
 
 /// Interval at which the health of the watches is published.
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
-/// Interval at which a controller that may not read the Secrets of members looks for fleets.
-const FLEET_CHECK_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 
 /// Reason for which the controller could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -144,12 +144,12 @@ impl Process {
         let clusters = self.clusters(campaign.as_ref().map(Campaign::leadership));
         let page = Arc::new(self.page(&clusters));
         let site = self.page_site(Arc::clone(&page));
-        let metrics = http::router(
+        let router = http::router(
             Arc::clone(&self.telemetry),
             clock.clone(),
             self.metrics_access(),
-        );
-        let router = metrics.merge(site.router());
+        )
+        .merge(site.router());
         let shared = self.shared(&page);
         let forecaster = self.forecaster(&clusters, &shared, adapter.rules.clone())?;
         if !self.config.object_metrics {
@@ -222,9 +222,11 @@ impl Process {
     /// The members, if the namespace of their Secrets is known.
     fn members(&self, gate: WriteGate) -> Option<MemberRegistry> {
         let asked = &self.config.members;
-        let own = || own_namespace(&self.config, &self.connection);
         let settings = MemberSettings {
-            namespace: asked.namespace.clone().or_else(own)?,
+            namespace: asked
+                .namespace
+                .clone()
+                .or_else(|| own_namespace(&self.config, &self.connection))?,
             label: asked.secret_label.clone(),
             key: asked.secret_key.clone(),
             allow_loopback: asked.allow_loopback,
@@ -380,7 +382,6 @@ fn spawn_watches(
     parts.spawn(of_watches.map(|()| "watch report"));
 }
 
-/// The HTTP port; a host of a simulation has none.
 /// The targets of the configuration, but none in the namespace of the controller, so that no object scales it to zero.
 fn target_rules(config: &Config, connection: &Connection) -> TargetRules {
     let mut rules = config.targets.clone();
@@ -397,60 +398,6 @@ fn own_namespace(config: &Config, connection: &Connection) -> Option<String> {
     }
 }
 
-/// The member clusters; none where the namespace of their Secrets is not configured.
-struct Fleets {
-    members: Option<MemberRegistry>,
-    hub: Arc<KubeCluster>,
-    clock: Clock,
-}
-
-// === impl Fleets ===
-
-impl Fleets {
-    /// Keeps the registry in step with the Secrets. They are not read where the process has no right to, until there is
-    /// a fleet.
-    async fn run(&self) {
-        let Some(members) = &self.members else {
-            return std::future::pending().await;
-        };
-        if members.is_refused().await {
-            while self.hub.federated().is_empty() {
-                self.clock.sleep(FLEET_CHECK_PERIOD).await;
-            }
-            tracing::warn!(
-                "there are fleets, and the Secrets of their members may not be read: set fleets.enabled in the chart, or apply \
-                 deploy/fleets"
-            );
-        }
-        members.run().await;
-    }
-}
-
-impl Fleet for Fleets {
-    type Member = <MemberRegistry as Fleet>::Member;
-
-    fn is_synced(&self) -> bool {
-        self.members.as_ref().is_none_or(Fleet::is_synced)
-    }
-
-    fn members(&self) -> Vec<Arc<MemberView<Self::Member>>> {
-        let members = self.members.as_ref().map(Fleet::members);
-        members.unwrap_or_default()
-    }
-
-    fn lost_after(&self) -> SignedDuration {
-        let members = self.members.as_ref();
-        members.map_or(SignedDuration::MAX, Fleet::lost_after)
-    }
-
-    async fn changed(&self) {
-        match &self.members {
-            Some(members) => members.changed().await,
-            None => std::future::pending().await,
-        }
-    }
-}
-
 async fn report_watches(
     cluster: Arc<KubeCluster>,
     members: Arc<Fleets>,
@@ -464,8 +411,7 @@ async fn report_watches(
         let now = clock.reading();
         report_step(now.step_since(before));
         before = now;
-        let registry = members.members.as_ref();
-        let in_members = registry.map(MemberRegistry::unreadable).unwrap_or_default();
+        let in_members = members.unreadable();
         for watch in cluster.watches() {
             telemetry.watched(
                 watch.kind,
@@ -504,8 +450,7 @@ fn report_step(step: SignedDuration) {
 
 async fn report_members(members: Arc<Fleets>, telemetry: Arc<Telemetry>, clock: Clock) {
     loop {
-        let registry = members.members.as_ref();
-        let reports = registry.map(MemberRegistry::reports).unwrap_or_default();
+        let reports = members.reports();
         telemetry.members(reports.iter().map(|member| MemberGauges {
             name: &member.name,
             ready: member.ready,

@@ -7,8 +7,6 @@
 //! Html::element("td", &[("class", "short")], [Html::text("<b>")])  -->  <td class="short">&lt;b&gt;</td>
 //! ```
 
-use std::fmt::Write as _;
-
 use foretide_chart::{Chart, Scatter};
 
 use foretide_base::printable;
@@ -37,7 +35,7 @@ impl Html {
         for part in content {
             html.push_str(&part.0);
         }
-        let _infallible = write!(html, "</{name}>");
+        html.extend([format!("</{name}>")]);
         Self(html)
     }
 
@@ -83,7 +81,7 @@ impl Html {
 fn start(name: &'static str, attributes: &[(&'static str, &str)]) -> String {
     let mut html = format!("<{name}");
     for (attribute, value) in attributes {
-        let _infallible = write!(html, " {attribute}=\"");
+        html.extend([format!(" {attribute}=\"")]);
         escape(&mut html, value);
         html.push('"');
     }

@@ -42,8 +42,7 @@ pub async fn of_command(
     };
     let problem = match &adapter.origin {
         Some(origin) => {
-            let outcome = adapter.rules.reload(adapter.read(origin).await);
-            let problem = outcome.problem();
+            let problem = adapter.rules.reload(adapter.read(origin).await).problem();
             problem.map(|problem| format!("prometheus-adapter rules of {origin}: {problem}"))
         }
         None => None,
@@ -73,7 +72,7 @@ const fn promql_scope(scope: ScopeArg) -> PromqlScope {
 }
 
 /// The history of the servers in a configuration; absent if it names none.
-pub(super) fn history(
+pub fn history(
     config: &Config,
     adapter: RulesCache,
     machine: &Machine,
@@ -104,18 +103,18 @@ pub(super) fn history(
 }
 
 /// The rules of prometheus-adapter, reloaded periodically: an edit takes effect without a restart.
-pub(super) struct AdapterRules {
-    pub(super) origin: Option<AdapterConfigSource>,
+pub struct AdapterRules {
+    pub origin: Option<AdapterConfigSource>,
     /// The cluster with the `ConfigMap`; absent for a command without one.
-    pub(super) connection: Option<Connection>,
-    pub(super) rules: RulesCache,
+    pub connection: Option<Connection>,
+    pub rules: RulesCache,
 }
 
 // === impl AdapterRules ===
 
 impl AdapterRules {
     /// Reloads every [`RULES_PERIOD`].
-    pub(super) async fn reload_periodically(self, clock: Clock) {
+    pub async fn reload_periodically(self, clock: Clock) {
         loop {
             clock.sleep(RULES_PERIOD).await;
             self.reload().await;
@@ -127,7 +126,7 @@ impl AdapterRules {
         clippy::cognitive_complexity,
         reason = "the branches are those of the log macros"
     )]
-    pub(super) async fn reload(&self) {
+    pub async fn reload(&self) {
         let Some(origin) = &self.origin else {
             return;
         };
@@ -156,9 +155,11 @@ impl AdapterRules {
                 name,
                 key,
             } => {
-                let known = self.connection.as_ref();
-                let connection = known.ok_or("no cluster is given; add --kubeconfig FILE")?;
-                let text = connection.config_text(namespace, name, key);
+                let text = self
+                    .connection
+                    .as_ref()
+                    .ok_or("no cluster is given; add --kubeconfig FILE")?
+                    .config_text(namespace, name, key);
                 text.await.map_err(|error| chain(&error))
             }
         }

@@ -4,14 +4,14 @@ use std::{fmt, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Fleets, left_out};
+use super::{fleets::Fleets, left_out};
 use foretide_api::ports::ServerHealth;
 use foretide_base::{
     clock::Contact, leadership::Leadership, machine::Machine, telemetry::Telemetry,
 };
 use foretide_kube::{
     cluster::{KubeCluster, WatchReport},
-    members::{MemberRegistry, MemberReport},
+    members::MemberReport,
 };
 use foretide_page::{Health, Host, MemberState, Page, api::SourceHealth};
 
@@ -23,14 +23,14 @@ const BETWEEN: SignedDuration = SignedDuration::from_millis(100);
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
 
 /// State of this process for the page.
-pub(super) struct PageHost {
-    pub(super) machine: Machine,
-    pub(super) telemetry: Arc<Telemetry>,
-    pub(super) leadership: Leadership,
-    pub(super) hub: Arc<KubeCluster>,
-    pub(super) members: Arc<Fleets>,
-    pub(super) started: Contact,
-    pub(super) namespace: Option<String>,
+pub struct PageHost {
+    pub machine: Machine,
+    pub telemetry: Arc<Telemetry>,
+    pub leadership: Leadership,
+    pub hub: Arc<KubeCluster>,
+    pub members: Arc<Fleets>,
+    pub started: Contact,
+    pub namespace: Option<String>,
 }
 
 // === impl PageHost ===
@@ -59,13 +59,14 @@ impl Host for PageHost {
     }
 
     fn health(&self) -> Health {
-        let reports = self.hub.watches();
-        let watches = reports.iter().map(|watch| self.watch(watch));
+        let watches = self.hub.watches();
         let servers = self.telemetry.servers();
         Health {
             unready: self.telemetry.unready(),
             lag_seconds: self.telemetry.lag_seconds(),
             sources: watches
+                .iter()
+                .map(|watch| self.watch(watch))
                 .chain(servers.into_iter().map(server))
                 .chain(self.memory())
                 .collect(),
@@ -73,9 +74,7 @@ impl Host for PageHost {
     }
 
     fn members(&self) -> Vec<MemberState> {
-        let registry = self.members.members.as_ref();
-        let reports = registry.map(MemberRegistry::reports);
-        reports.into_iter().flatten().map(member).collect()
+        self.members.reports().into_iter().map(member).collect()
     }
 }
 
@@ -105,9 +104,7 @@ impl PageHost {
     /// The copies of objects in memory, if they have a limit.
     fn memory(&self) -> Option<SourceHealth> {
         let limit = self.machine.memory()?.limit() >> 20;
-        let left_out = left_out(&self.machine);
-        let most = left_out.iter().max_by_key(|(_, objects)| **objects);
-        let problem = most.map_or_else(String::new, |((cluster, namespace), objects)| {
+        let problem = left_out(&self.machine).iter().max_by_key(|(_, objects)| **objects).map_or_else(String::new, |((cluster, namespace), objects)| {
             let place = [("namespace", namespace), ("member", cluster)];
             let place = place.into_iter().filter(|(_, name)| !name.is_empty());
             let place: Vec<_> = place.map(|(what, name)| format!("{what} {name}")).collect();
@@ -149,7 +146,7 @@ fn member(report: MemberReport) -> MemberState {
 }
 
 /// Keeps the comparisons of all autoscalers with a plain HPA at most an hour old.
-pub(super) async fn compare(page: Arc<Page>, machine: Machine) {
+pub async fn compare(page: Arc<Page>, machine: Machine) {
     loop {
         let next = Arc::clone(&page);
         // Days are simulated, so not on a thread on which syncs run.

@@ -20,10 +20,10 @@ use foretide_base::{
 use foretide_controller::Setup;
 
 /// The parts that finish running work before the lease is released.
-pub(super) const CONTROLLER: &str = "controller";
-pub(super) const FLEETS: &str = "fleet controller";
+pub const CONTROLLER: &str = "controller";
+pub const FLEETS: &str = "fleet controller";
 /// The part that holds the lease.
-pub(super) const ELECTION: &str = "leader election";
+pub const ELECTION: &str = "leader election";
 
 /// The time for the controllers to finish: as long as they try to end the holds of members.
 const TIME_TO_END: Duration = Setup::TIME_TO_RELEASE;
@@ -32,7 +32,7 @@ const TIME_TO_RELEASE: Duration = Duration::from_secs(5);
 
 /// Stops the parts that have something left to do.
 #[derive(Debug, Default)]
-pub(super) struct Stop {
+pub struct Stop {
     controllers: Vec<oneshot::Sender<()>>,
     election: Option<(oneshot::Sender<()>, Leadership)>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Stop {
 
 impl Stop {
     /// A signal to one controller.
-    pub(super) fn controller(&mut self) -> impl Future<Output = ()> + use<> {
+    pub fn controller(&mut self) -> impl Future<Output = ()> + use<> {
         let (stop, stopped) = oneshot::channel();
         self.controllers.push(stop);
         // A dropped sender means shutdown.
@@ -49,14 +49,14 @@ impl Stop {
     }
 
     /// The signal to the election of this leadership, after the last write.
-    pub(super) fn election(&mut self, leadership: Leadership) -> impl Future<Output = ()> + use<> {
+    pub fn election(&mut self, leadership: Leadership) -> impl Future<Output = ()> + use<> {
         let (stop, stopped) = oneshot::channel();
         self.election = Some((stop, leadership));
         stopped.map(|_stop| ())
     }
 
     /// Waits for the shutdown signal, or for a part to exit, which is a failure.
-    pub(super) async fn until(
+    pub async fn until(
         self,
         shutdown: impl Future<Output = ()>,
         mut parts: Parts,
@@ -75,10 +75,9 @@ impl Stop {
     }
 
     async fn shut_down(self, parts: &mut Parts) {
-        let sent = |stop: oneshot::Sender<()>| stop.send(()).is_ok();
         // A controller that has exited receives no signal, and is not waited for.
-        let told = self.controllers.into_iter().map(sent);
-        let mut left = told.filter(|sent| *sent).count();
+        let told = self.controllers.into_iter().map(|stop| stop.send(()));
+        let mut left = told.flatten().count();
         let ended = wait_for(&[CONTROLLER, FLEETS], &mut left, parts);
         // The process ends even if they are not in time; members keep what they have.
         timeout(TIME_TO_END, ended).await.ok();
@@ -92,7 +91,7 @@ impl Stop {
         timeout(WRITE_TIME, join(ended, leadership.written()))
             .await
             .ok();
-        if sent(election) {
+        if election.send(()).is_ok() {
             let mut left = 1;
             let released = wait_for(&[ELECTION], &mut left, parts);
             timeout(TIME_TO_RELEASE, released).await.ok();

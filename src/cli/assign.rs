@@ -10,35 +10,28 @@
 //! it from a history.
 
 mod budgets;
-pub(super) mod clusters;
-mod data;
-mod previous;
 mod view;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use foretide_domain::hpa::{MetricSpec, Target};
-use foretide_federate::{
-    EffectivePreference, FleetDecision, Ledger, Member, Policy, Profile, Total,
-};
-use jiff::{SignedDuration, Timestamp};
-
-use self::{clusters::Clusters, previous::Previous};
-use super::{
-    context::{CommandContext, parse_time},
+use foretide_backtest::{
+    assign::{Assignment, NamedFleet, Previous, clusters::Clusters},
     inputs::{self, AutoscalerKind},
-    output::{CommandOutput, Failure, OutputFormat},
     validate::Accepted,
 };
-use foretide_api::validation::FleetSpec;
+use jiff::Timestamp;
 
-pub(super) use self::{data::json, view::division};
+use super::{
+    context::{CommandContext, parse_time},
+    files,
+    inputs::documents,
+    output::{CommandOutput, Failure, OutputFormat},
+};
+
+pub use self::view::division;
 
 /// Arguments of `foretide assign`.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
+#[expect(clippy::doc_markdown, reason = "help shows it as it is")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct AssignArgs {
     /// Manifest of the FederatedHPA; repeatable; - reads standard input
@@ -66,133 +59,40 @@ pub struct AssignArgs {
     pub output: OutputFormat,
 }
 
-/// A `FederatedHPA` with its validated spec.
-#[derive(Debug)]
-pub(super) struct NamedFleet {
-    pub(super) name: String,
-    pub(super) spec: FleetSpec,
-}
-
-/// A divided fleet and its inputs.
-#[derive(Debug)]
-pub(super) struct Assignment {
-    pub(super) fleet: NamedFleet,
-    pub(super) members: Vec<Member>,
-    pub(super) total: Total,
-    pub(super) decision: FleetDecision,
-    pub(super) ledger: Ledger,
-}
-
-// === impl Assignment ===
-
-impl Assignment {
-    /// Divides a fleet, continuing from a ledger.
-    fn make(
-        fleet: NamedFleet,
-        members: Vec<Member>,
-        total: Total,
-        ledger: &Ledger,
-        at: Timestamp,
-    ) -> Self {
-        let (decision, ledger) =
-            foretide_federate::decide(&fleet.spec.policy, &total, &members, ledger, at);
-        Self {
-            fleet,
-            members,
-            total,
-            decision,
-            ledger,
-        }
-    }
-
-    /// Assignment policy of the fleet.
-    pub(super) fn policy(&self) -> &Policy {
-        &self.fleet.spec.policy
-    }
-
-    /// Preference of the policy for a cluster; `None` if it gets no share.
-    fn preference_of(&self, cluster: &Profile) -> Option<EffectivePreference> {
-        self.policy().effective_preference(cluster)
-    }
-
-    /// Divides for the first time.
-    pub(super) fn first(
-        fleet: NamedFleet,
-        members: Vec<Member>,
-        total: Total,
-        at: Timestamp,
-    ) -> Self {
-        Self::make(fleet, members, total, &Ledger::default(), at)
-    }
-}
-
-/// The members that a clusters file describes, as observed at `at`.
-///
-/// # Errors
-/// A cluster has a utilization, but no metric has a utilization target.
-pub(super) fn members(
-    fleet: &FleetSpec,
-    clusters: &Clusters,
-    at: Timestamp,
-) -> Result<Vec<Member>, Failure> {
-    clusters.members(utilization(fleet), at)
-}
-
 /// Runs `foretide assign`.
 ///
 /// # Errors
 /// A file cannot be read or used.
-pub(super) fn run(args: &AssignArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let documents = inputs::documents(&args.files)?;
-    let name = args.name.as_deref();
-    let chosen = inputs::chosen(&documents, AutoscalerKind::Fdhpa, name, context)?;
-    let Accepted::Fdhpa(fdhpa, fleet) = chosen else {
+pub fn run(args: &AssignArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let (documents, name) = (documents(&args.files)?, args.name.as_deref());
+    let kind = AutoscalerKind::Fdhpa;
+    let chosen = inputs::chosen(&documents, kind, name, &context.validator())?;
+    let Accepted::Fdhpa(fdhpa, spec) = chosen else {
         return Err(Failure::invalid("expected a FederatedHPA"));
     };
-    let clusters = Clusters::read(&args.clusters)?;
-    let previous = args.after.as_deref().map(Previous::read).transpose()?;
-    let at = moment(args.at, previous.as_ref(), fleet.policy.period, context.now)?;
-    let mut members = members(&fleet, &clusters, at)?;
-    let ledger = match &previous {
-        Some(previous) => previous.applied(&mut members),
-        None => Ledger::default(),
-    };
-    let total = clusters.total(&members, &fleet.policy, &ledger, at);
     let fleet = NamedFleet {
         name: fdhpa.metadata.name.unwrap_or_default(),
-        spec: *fleet,
+        spec: *spec,
     };
-    let assignment = Assignment::make(fleet, members, total, &ledger, at);
+    let clusters = clusters(&args.clusters)?;
+    let previous = args.after.as_deref().map(previous).transpose()?;
+    let assignment = Assignment::new(fleet, &clusters, previous.as_ref(), args.at, context.now)?;
     Ok(match args.output {
         OutputFormat::Table => CommandOutput::text(view::text(&assignment, context.screen)),
-        OutputFormat::Json => CommandOutput::json("Assignment", json(&assignment)),
+        OutputFormat::Json => CommandOutput::json("Assignment", &assignment),
     })
 }
 
-fn moment(
-    at: Option<Timestamp>,
-    previous: Option<&Previous>,
-    period: SignedDuration,
-    now: Timestamp,
-) -> Result<Timestamp, Failure> {
-    let next = |previous: &Previous| previous.at.checked_add(period).unwrap_or(Timestamp::MAX);
-    match (at, previous) {
-        (Some(at), Some(previous)) if at < previous.at => Err(Failure::usage(format!(
-            "--at {at} is before the time of --after, {}",
-            previous.at
-        ))),
-        (Some(at), _) => Ok(at),
-        (None, Some(previous)) => Ok(next(previous)),
-        (None, None) => Ok(now),
-    }
+/// Reads a clusters file; `-` is standard input.
+///
+/// # Errors
+/// The file cannot be read, or has invalid fields; each with its line.
+pub fn clusters(path: &Path) -> Result<Clusters, Failure> {
+    let text = files::text(path).map_err(Failure::in_file)?;
+    Ok(Clusters::parse(&files::name(path), &text)?)
 }
 
-/// The utilization target in percent, if a metric has one.
-fn utilization(fleet: &FleetSpec) -> Option<i64> {
-    let targets = fleet.workload.metrics.iter().map(MetricSpec::target);
-    let mut held = targets.filter_map(|target| match target {
-        Target::Utilization(percent) => Some(i64::from(percent)),
-        _ => None,
-    });
-    held.next()
+fn previous(path: &Path) -> Result<Previous, Failure> {
+    let text = files::text(path).map_err(Failure::in_file)?;
+    Ok(Previous::parse(&files::name(path), &text)?)
 }

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use foretide_backtest::manifest::Document;
 use foretide_domain::ScaleTarget;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{manifest::Document, output::Failure};
+use super::output::Failure;
 use foretide_api::ports::ClusterError;
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::cluster::{ConnectError, Connection};
@@ -23,7 +24,7 @@ pub struct ClusterArgs {
 
 /// A cluster that is only read.
 #[derive(Debug)]
-pub(super) struct ReadCluster<'a> {
+pub struct ReadCluster<'a> {
     /// The connection works on this runtime only.
     runtime: &'a Runtime,
     connection: Connection,
@@ -33,16 +34,18 @@ pub(super) struct ReadCluster<'a> {
 ///
 /// # Errors
 /// This machine gives the process no means to wait.
-pub(super) fn runtime() -> Result<Runtime, Failure> {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::runtime(chain(&error)))
+pub fn runtime() -> Result<Runtime, Failure> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::outside)
 }
 
 // === impl ClusterArgs ===
 
 impl ClusterArgs {
     /// Returns whether a flag selects a cluster.
-    pub(super) const fn is_given(&self) -> bool {
+    pub const fn is_given(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
@@ -50,7 +53,7 @@ impl ClusterArgs {
     ///
     /// # Errors
     /// The kubeconfig cannot be used.
-    pub(super) fn open<'a>(
+    pub fn open<'a>(
         &self,
         runtime: &'a Runtime,
         machine: &Machine,
@@ -69,12 +72,12 @@ impl ClusterArgs {
 
 impl ReadCluster<'_> {
     /// The namespace of the kubeconfig's context.
-    pub(super) fn namespace(&self) -> &str {
+    pub fn namespace(&self) -> &str {
         self.connection.namespace()
     }
 
     /// Connection of the cluster, for the rules of prometheus-adapter.
-    pub(super) fn connection(&self) -> Connection {
+    pub fn connection(&self) -> Connection {
         self.connection.clone()
     }
 
@@ -82,10 +85,9 @@ impl ReadCluster<'_> {
     ///
     /// # Errors
     /// The autoscaler does not exist, or cannot be read.
-    pub(super) fn autoscaler(&self, namespace: &str, name: &str) -> Result<Document, Failure> {
+    pub fn autoscaler(&self, namespace: &str, name: &str) -> Result<Document, Failure> {
         let request = self.connection.any_autoscaler(namespace, name);
-        let answer = self.runtime.block_on(request);
-        let found = answer.map_err(|error| match error {
+        let found = self.runtime.block_on(request).map_err(|error| match error {
             ClusterError::NotFound { .. } => Failure::runtime(format!(
                 "no EffectiveHorizontalPodAutoscaler, HorizontalPodAutoscaler or ScaledObject {namespace}/{name} \
                  found; list them with: kubectl get hpa -n {namespace}"
@@ -99,15 +101,17 @@ impl ReadCluster<'_> {
     ///
     /// # Errors
     /// The workload does not exist, or cannot be read.
-    pub(super) fn workload(&self, target: &ScaleTarget) -> Result<Document, Failure> {
-        let answer = self.runtime.block_on(self.connection.scale_target(target));
-        let found = answer.map_err(|error| Failure::runtime(chain(&error)))?;
+    pub fn workload(&self, target: &ScaleTarget) -> Result<Document, Failure> {
+        let found = self
+            .runtime
+            .block_on(self.connection.scale_target(target))
+            .map_err(Failure::outside)?;
         Ok(Document::of(format!("the cluster's {target}"), &found))
     }
 }
 
 /// The failure of a connection with one source of the error: the client library's errors repeat their sources.
-pub(super) fn unconnected(error: &ConnectError) -> Failure {
+pub fn unconnected(error: &ConnectError) -> Failure {
     let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
     let cause = cause.unwrap_or_default();
     Failure::runtime(format!(

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal as _;
 
+use foretide_backtest::validate::Validator;
 use foretide_domain::cron::Zone;
 use jiff::{Timestamp, civil::Date};
 
@@ -24,7 +25,7 @@ pub struct CommandContext {
 
 /// Current step of a command that takes some time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Progress<'a> {
+pub enum Progress<'a> {
     /// Reading the history of a metric, at the day that begins here.
     Reading(&'a str, Timestamp),
     /// Replaying the history; this fraction is done.
@@ -34,8 +35,15 @@ pub(super) enum Progress<'a> {
 // === impl CommandContext ===
 
 impl CommandContext {
+    /// The validation of manifests, as on this machine now.
+    #[must_use]
+    pub fn validator(&self) -> Validator<'_> {
+        Validator::new(&self.local, self.now)
+    }
+
     /// The context of this process, which runs on a machine.
-    pub(super) fn detect(machine: &Machine) -> Self {
+    #[must_use]
+    pub fn detect(machine: &Machine) -> Self {
         Self {
             screen: screen(),
             local: config::system_zone(),
@@ -46,7 +54,7 @@ impl CommandContext {
 }
 
 /// Reads the time of a flag.
-pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
+pub fn parse_time(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| {
         // The usual mistake is a date without a time.
         let date = text.parse::<Date>().map(|date| date.to_string());

@@ -14,7 +14,7 @@ use foretide_base::{
 };
 
 /// Runs the controller until it is stopped or fails.
-pub(super) fn run(args: ControllerArgs, machine: &Machine) -> ExitCode {
+pub fn run(args: ControllerArgs, machine: &Machine) -> ExitCode {
     let args = match args.with_file() {
         Ok(args) => args,
         Err(FileError::Flags(error)) => error.exit(),

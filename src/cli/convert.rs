@@ -2,23 +2,24 @@
 
 use std::path::PathBuf;
 
+use foretide_backtest::{
+    Error,
+    conversion::{self, Converted},
+    inputs::{self, AutoscalerKind, InputError},
+    manifest::Document,
+};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use serde_json::json;
 
 use super::{
     context::CommandContext,
-    conversion::{self, Converted},
-    inputs::{self, AutoscalerKind},
-    manifest::Document,
+    inputs::documents,
     output::{CommandOutput, Failure},
 };
-use foretide_base::{error::chain, printable};
+use foretide_base::printable;
 
 /// Arguments of `foretide convert`.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
+#[expect(clippy::doc_markdown, reason = "help shows it as it is")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct ConvertArgs {
     /// Manifest of a HorizontalPodAutoscaler (autoscaling/v2 or v1) or of a ScaledObject of KEDA; repeatable; - reads
@@ -39,8 +40,8 @@ pub struct ConvertArgs {
 ///
 /// # Errors
 /// A file cannot be read, or holds no autoscaler that can be converted, or several.
-pub(super) fn run(args: &ConvertArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let documents = inputs::documents(&args.files)?;
+pub fn run(args: &ConvertArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let documents = documents(&args.files)?;
     let name = args.name.as_deref();
     let convertible = documents.iter().filter(|document| {
         conversion::is_convertible(document) && name.is_none_or(|name| document.name() == name)
@@ -54,7 +55,7 @@ pub(super) fn run(args: &ConvertArgs, context: &CommandContext) -> Result<Comman
                 None => format!("no {KINDS} in the manifests; add its file with -f"),
             }));
         }
-        ref several => return Err(inputs::several(several)),
+        ref several => return Err(Error::from(InputError::several(several)).into()),
     };
     let mut converted = conversion::converted(document)?;
     let strategy = json!("Preview");
@@ -62,16 +63,15 @@ pub(super) fn run(args: &ConvertArgs, context: &CommandContext) -> Result<Comman
     let origin = document.place().file;
     let made = Document::of(origin, &converted.object);
     // Validated, so that the API server accepts the result.
-    inputs::chosen(&[made], AutoscalerKind::Ehpa, None, context)?;
+    inputs::chosen(&[made], AutoscalerKind::Ehpa, None, &context.validator())?;
     Ok(CommandOutput::text(yaml(&converted)?))
 }
 
 /// The object as YAML, below its notes as comments.
 fn yaml(converted: &Converted) -> Result<String, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::invalid(chain(error));
     let object: EffectiveHorizontalPodAutoscaler =
-        serde_json::from_value(converted.object.clone()).map_err(|error| failed(&error))?;
-    let object = serde_saphyr::to_string(&object).map_err(|error| failed(&error))?;
+        serde_json::from_value(converted.object.clone()).map_err(Failure::in_file)?;
+    let object = serde_saphyr::to_string(&object).map_err(Failure::in_file)?;
     let preview = format!(
         "In Preview: it shows its decisions in its status and scales nothing. To switch it on, {}.",
         converted.switch_on

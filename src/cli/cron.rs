@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     context::CommandContext,
-    output::{API_VERSION, CommandOutput, Failure, OutputFormat, Screen, Side},
+    output::{CommandOutput, Failure, OutputFormat, Screen},
 };
 use foretide_base::error::chain;
 
@@ -112,7 +112,7 @@ fn problem_text(problem: WindowProblem) -> &'static str {
 ///
 /// # Errors
 /// A flag cannot be used.
-pub(super) fn run(args: &CronArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: &CronArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let CronCommand::Next(args) = &args.command;
     match next(args, &context.local, context.now) {
         Ok(text) => Ok(CommandOutput::text(text)),
@@ -144,13 +144,15 @@ fn next_firings(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String,
         return Err(CronError::NeverFires(args.expr.clone()));
     }
     let from = just_before(begin(args, &zone, now)?);
-    let next = occurrences(&expression, &zone, from).take(usize::from(args.count));
-    let found: Vec<Occurrence> = next.collect();
+    let found: Vec<Occurrence> = occurrences(&expression, &zone, from)
+        .take(usize::from(args.count))
+        .collect();
     Ok(match args.output {
         OutputFormat::Table => firings_table(&found, &expression, &zone),
         OutputFormat::Json => {
             let items = found.iter().map(|found| firing_item(found, &zone));
-            print_json("CronFirings", items.collect())
+            let items: Vec<_> = items.collect();
+            CommandOutput::json("CronFirings", json!({ "items": items })).text
         }
     })
 }
@@ -164,7 +166,11 @@ fn firings_table(found: &[Occurrence], expression: &Expression, zone: &Zone) -> 
             standing_remark(found).unwrap_or_default(),
         ]
     });
-    format!("{expression} in {}\n{}", zone.name(), table(header, rows))
+    format!(
+        "{expression} in {}\n{}",
+        zone.name(),
+        Screen::default().table(header, rows)
+    )
 }
 
 fn firing_item(found: &Occurrence, zone: &Zone) -> Value {
@@ -214,7 +220,8 @@ fn next_windows(
         OutputFormat::Table => windows_table(&found, &window),
         OutputFormat::Json => {
             let items = found.iter().map(|activity| window_item(*activity, &window));
-            print_json("CronWindows", items.collect())
+            let items: Vec<_> = items.collect();
+            CommandOutput::json("CronWindows", json!({ "items": items })).text
         }
     })
 }
@@ -235,7 +242,7 @@ fn windows_table(found: &[Activity], window: &Window) -> String {
         "{} to {} in {zone}\n{}",
         window.start(),
         window.end(),
-        table(header, rows)
+        Screen::default().table(header, rows)
     )
 }
 
@@ -264,10 +271,8 @@ fn window_remark(activity: Activity, window: &Window) -> Option<String> {
         let remark = standing_remark(&found).filter(|_| found.at == at)?;
         Some(format!("{name} {remark}"))
     };
-    let start = edge("start", activity.since, window.start(), window.start_zone());
-    let end = || edge("end", activity.until?, window.end(), window.end_zone());
-    start
-        .or_else(end)
+    edge("start", activity.since, window.start(), window.start_zone())
+        .or_else(|| edge("end", activity.until?, window.end(), window.end_zone()))
         .or_else(|| within_remark(activity, window.start_zone()))
 }
 
@@ -286,9 +291,10 @@ fn begin(args: &NextArgs, zone: &Zone, now: Timestamp) -> Result<Timestamp, Cron
     let Some(from) = &args.from else {
         return Ok(now);
     };
-    let civil = || Some(zone.resolve(from.parse::<DateTime>().ok()?)?.0);
-    let at = from.parse::<Timestamp>().ok().or_else(civil);
-    at.ok_or_else(|| CronError::From(from.clone()))
+    from.parse::<Timestamp>()
+        .ok()
+        .or_else(|| Some(zone.resolve(from.parse::<DateTime>().ok()?)?.0))
+        .ok_or_else(|| CronError::From(from.clone()))
 }
 
 /// The latest instant before `at`, so that a firing at `at` is found.
@@ -301,20 +307,6 @@ fn shown(at: Timestamp, zone: &Zone) -> String {
     at.to_zoned(zone.rules().clone())
         .strftime("%a %Y-%m-%d %H:%M %:z")
         .to_string()
-}
-
-/// A table with left-aligned columns.
-fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let header = header.map(|name| (name, Side::Left));
-    Screen::default().table(header, &rows.collect::<Vec<_>>())
-}
-
-fn print_json(kind: &str, items: Vec<Value>) -> String {
-    let items = Value::Array(items);
-    format!(
-        "{:#}\n",
-        json!({ "apiVersion": API_VERSION, "kind": kind, "items": items })
-    )
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //!
 //! The input is `status.decision`, so that a plan made offline and a decision of a running controller look the same.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
+use foretide_backtest::clock;
 use foretide_crds::{DecisionStatus, ProposalStatus, WindowStatus};
 use foretide_domain::{
     cron::Zone,
@@ -12,14 +13,14 @@ use foretide_domain::{
 };
 use jiff::Timestamp;
 
-use super::output::{Paint, Screen, Side};
+use super::output::{Paint, Screen, cell};
 
 /// The time zones of cron windows, by the names of the windows.
-pub(super) type Zones = BTreeMap<String, Zone>;
+pub type Zones = BTreeMap<String, Zone>;
 
 /// The units of metrics, by their identifiers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Units<'a> {
+pub struct Units<'a> {
     metrics: &'a [MetricSpec],
 }
 
@@ -27,7 +28,7 @@ pub(super) struct Units<'a> {
 
 impl<'a> Units<'a> {
     /// The units of the metrics of a spec.
-    pub(super) const fn of(metrics: &'a [MetricSpec]) -> Self {
+    pub const fn of(metrics: &'a [MetricSpec]) -> Self {
         Self { metrics }
     }
 
@@ -44,24 +45,13 @@ impl<'a> Units<'a> {
 }
 
 /// The proposals, the winner's row strong.
-pub(super) fn proposals(decision: &DecisionStatus, units: Units<'_>, screen: Screen) -> String {
-    let header = [
-        ("SOURCE", Side::Left),
-        ("NAME", Side::Left),
-        ("REPLICAS", Side::Right),
-        ("VALUE", Side::Right),
-        ("TARGET", Side::Right),
-        ("REASON", Side::Left),
-    ];
+pub fn proposals(decision: &DecisionStatus, units: Units<'_>, screen: Screen) -> String {
+    let header = ["SOURCE", "NAME", ">REPLICAS", ">VALUE", ">TARGET", "REASON"];
     let proposals = decision.proposals.as_deref().unwrap_or_default();
     if proposals.is_empty() {
         return String::new();
     }
-    let rows: Vec<_> = proposals
-        .iter()
-        .map(|proposal| row(proposal, units))
-        .collect();
-    screen.table(header, &rows)
+    screen.table(header, proposals.iter().map(|it| row(it, units)))
 }
 
 fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
@@ -86,9 +76,7 @@ fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
     [
         proposal.source.to_string(),
         proposal.name.clone(),
-        proposal
-            .replicas
-            .map_or_else(|| "-".to_owned(), |count| count.to_string()),
+        cell(proposal.replicas),
         shown(proposal.value.as_ref(), unit),
         target,
         proposal.reason.clone().unwrap_or_default(),
@@ -96,7 +84,7 @@ fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
 }
 
 /// From the current count to the desired one, in the order in which each step is taken.
-pub(super) fn steps(decision: &DecisionStatus, screen: Screen) -> String {
+pub fn steps(decision: &DecisionStatus, screen: Screen) -> String {
     let arrow = if screen.unicode { " → " } else { " -> " };
     let changes = [
         ("highest proposal", decision.maximum),
@@ -121,43 +109,28 @@ pub(super) fn steps(decision: &DecisionStatus, screen: Screen) -> String {
         .map(|limit| format!("changed by {}", screen.paint(Paint::Warning, limit)));
     let rest: Vec<_> = [floor, limit].into_iter().flatten().collect();
     if !rest.is_empty() {
-        let _infallible = write!(lines, "\n{}", rest.join(", "));
+        lines.extend([format!("\n{}", rest.join(", "))]);
     }
     lines
 }
 
 /// The cron windows with their next changes, in the zone that `zones` has for the name; else in UTC.
-pub(super) fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -> String {
-    let header = [
-        ("WINDOW", Side::Left),
-        ("STATE", Side::Left),
-        ("UNTIL", Side::Left),
-    ];
-    let rows: Vec<_> = windows
-        .iter()
-        .map(|window| {
-            let until = window.next_transition.as_ref();
-            let zone = zones.get(&window.name);
-            [
-                window.name.clone(),
-                if window.active { "open" } else { "closed" }.to_owned(),
-                until.map_or_else(
-                    || "further notice".to_owned(),
-                    |until| zone.map_or_else(|| clock(until.0), |zone| clock_in(zone, until.0)),
-                ),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
-        String::new()
-    } else {
-        screen.table(header, &rows)
+pub fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -> String {
+    if windows.is_empty() {
+        return String::new();
     }
-}
-
-/// An instant to the minute, in UTC.
-pub(super) fn clock(at: Timestamp) -> String {
-    at.strftime("%a %F %H:%M UTC").to_string()
+    screen.table(
+        ["WINDOW", "STATE", "UNTIL"],
+        windows.iter().map(|window: &WindowStatus| {
+            let until = match (&window.next_transition, zones.get(&window.name)) {
+                (None, _) => "further notice".to_owned(),
+                (Some(until), Some(zone)) => clock_in(zone, until.0),
+                (Some(until), None) => clock(until.0),
+            };
+            let state = if window.active { "open" } else { "closed" };
+            [window.name.clone(), state.to_owned(), until]
+        }),
+    )
 }
 
 /// An instant to the minute, as the clocks of a zone show it.

@@ -69,7 +69,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub(super) fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     if args.page.web {
         return serve(&args.page, context);
     }
@@ -84,8 +84,9 @@ pub(super) fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOu
 fn serve(args: &PageArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     pages::run(async {
         let (page, simulation) = web::start(context, args.speed * PAGE_SPEED)?;
-        let site = PageSite::open(page, context.machine.clock());
-        let router = site.with_lab(pages::lab(context)).router();
+        let router = PageSite::open(page, context.machine.clock())
+            .with_lab(pages::lab(context))
+            .router();
         pages::serve(args.at.listen, router, simulation, context.screen).await
     })
 }

@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use foretide_backtest::{clock, manifest::Document, validate::is};
 use foretide_crds::{
     AssignmentType, DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
     ProposalStatus, ScaleStrategy,
@@ -27,11 +28,9 @@ use serde_json::json;
 
 use super::{
     context::CommandContext,
-    decision::{self, Units, Zones, clock},
+    decision::{self, Units, Zones},
     inputs,
-    manifest::Document,
     output::{CommandOutput, Failure, Paint, Screen, TextFormat, wrapped},
-    validate::is,
 };
 use foretide_api::{
     autoscaler::Autoscaler,
@@ -52,10 +51,7 @@ const CONFLICT: &str = "TargetConflict";
 const ONE_OBJECT: &str = "one-object";
 
 /// Arguments of `foretide explain`.
-#[expect(
-    clippy::doc_markdown,
-    reason = "the help shows the doc comments as they are"
-)]
+#[expect(clippy::doc_markdown, reason = "help shows it as it is")]
 #[derive(Debug, Clone, clap::Args)]
 #[command(group(clap::ArgGroup::new(ONE_OBJECT).args(["object", "files"]).multiple(true)))]
 pub struct ExplainArgs {
@@ -95,7 +91,7 @@ struct Explanation<'a> {
 ///
 /// # Errors
 /// The cluster cannot be reached, or has no such object; or the file has none.
-pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: &ExplainArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     match &args.files {
         Some(file) => {
             let autoscaler = written(&inputs::documents(std::slice::from_ref(file))?)?;
@@ -109,7 +105,7 @@ pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<Comman
 ///
 /// # Errors
 /// As [`run`].
-pub(super) fn watch(args: &ExplainArgs, context: &CommandContext) -> Result<(), Failure> {
+pub fn watch(args: &ExplainArgs, context: &CommandContext) -> Result<(), Failure> {
     live::watch(args, context, &mut std::io::stdout().lock())
 }
 
@@ -142,26 +138,26 @@ fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
         is::<EffectiveHorizontalPodAutoscaler>(document) || is::<FederatedHPA>(document)
     });
     let [document] = ours.collect::<Vec<_>>()[..] else {
-        let kinds: Vec<_> = documents
+        let kinds = documents
             .iter()
             .map(|document| match document.text("kind") {
                 "" => "an object without kind",
                 kind => kind,
-            })
-            .collect();
-        let found = if kinds.is_empty() {
-            "no object".to_owned()
-        } else {
-            kinds.join(", ")
+            });
+        let found = match kinds.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "no object".to_owned(),
+            kinds => kinds,
         };
         let message =
             format!("expected one EffectiveHorizontalPodAutoscaler or FederatedHPA, found {found}");
         return Err(Failure::invalid(message));
     };
     let read = if is::<FederatedHPA>(document) {
-        serde_json::from_value(document.value()).map(|fdhpa| Autoscaler::Federated(Arc::new(fdhpa)))
+        serde_json::from_value(document.value().clone())
+            .map(|fdhpa| Autoscaler::Federated(Arc::new(fdhpa)))
     } else {
-        serde_json::from_value(document.value()).map(|ehpa| Autoscaler::Effective(Arc::new(ehpa)))
+        serde_json::from_value(document.value().clone())
+            .map(|ehpa| Autoscaler::Effective(Arc::new(ehpa)))
     };
     read.map_err(|error| Failure::invalid(format!("{}: cannot be read: {error}", document.place())))
 }
@@ -208,13 +204,8 @@ impl Explanation<'_> {
         ));
         blocks.push(conditions(rest, screen));
         if let Some(Invalid(violations)) = self.invalid {
-            let lines = violations.iter().map(|v| {
-                format!(
-                    "{}\n",
-                    wrapped(&format!("invalid: {v}"), screen.width(), "  ")
-                )
-            });
-            blocks.push(lines.collect());
+            let lines = violations.iter().map(|it| format!("invalid: {it}"));
+            blocks.push(lines.map(|line| screen.line(None, line)).collect());
         }
         if status.decision.is_some() && status.observed_generation != self.autoscaler.generation() {
             blocks.push(
@@ -313,10 +304,7 @@ fn decision_blocks(
         .map(|time| format!(" {}", clock(time.0)));
     let message = decision.message.clone().unwrap_or_default();
     [
-        format!(
-            "{}\n",
-            screen.paint(Paint::Strong, &wrapped(&message, screen.width(), ""))
-        ),
+        screen.verdict(&message),
         decision::proposals(decision, Units::of(metrics), screen),
         forecasts(decision, screen),
         format!(
@@ -335,7 +323,7 @@ fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
         if let Some(forecast) = &proposal.forecast {
             let mut sentence = grounds(&proposal.name, forecast);
             sentence.push_str(&kept(proposal).unwrap_or_default());
-            lines.push(format!("{}\n", wrapped(&sentence, screen.width(), "  ")));
+            lines.push(screen.line(None, sentence));
         }
         if let Some(query) = &proposal.query {
             lines.push(format!("{}: history by {query}\n", proposal.name));
@@ -346,12 +334,14 @@ fn forecasts(decision: &DecisionStatus, screen: Screen) -> String {
 
 /// The bounds between which a forecast keeps its count; none for a count that is new, or not between them.
 fn kept(proposal: &ProposalStatus) -> Option<String> {
-    let number = |text: &Option<String>| text.as_deref()?.parse::<f64>().ok();
     let forecast = proposal.forecast.as_ref()?;
-    let (raise, hold) = (number(&forecast.raise)?, number(&forecast.hold)?);
+    let (raise, hold) = (
+        number(forecast.raise.as_ref())?,
+        number(forecast.hold.as_ref())?,
+    );
     let is_kept = proposal.reason.as_deref() == Some(Reason::WithinTolerance.as_str());
     let replicas = proposal.replicas.filter(|_| is_kept)?;
-    let carried = f64::from(replicas) * number(&proposal.target)?;
+    let carried = f64::from(replicas) * number(proposal.target.as_ref())?;
     let unit = Unit::of_metric(&proposal.name);
     is_between(DemandBounds { raise, hold }, carried).then(|| {
         format!(
@@ -360,6 +350,14 @@ fn kept(proposal: &ProposalStatus) -> Option<String> {
             unit.amount(hold)
         )
     })
+}
+
+fn number(text: Option<&String>) -> Option<f64> {
+    text?.parse().ok()
+}
+
+fn percent(share: Option<&String>) -> Option<String> {
+    Some(format!("{} %", (number(share)? * 1000.0).round() / 10.0))
 }
 
 /// Resolution of a forecast's history: readings of one minute, or means of the query.
@@ -372,47 +370,34 @@ fn learned(share: f64) -> String {
 
 /// Basis of one forecast, as a sentence.
 fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
-    let percent = |text: &Option<String>| {
-        let share = text.as_deref()?.parse::<f64>().ok()?;
-        Some(format!("{} %", (share * 1000.0).round() / 10.0))
-    };
     let algorithm = forecast.algorithm.as_deref().unwrap_or("an algorithm");
-    let mut text = match percent(&forecast.quantile) {
+    let mut text = match percent(forecast.quantile.as_ref()) {
         Some(quantile) => {
             format!("{metric}: the {quantile} upper quantile of the demand, by {algorithm}")
         }
         None => format!("{metric}: forecast by {algorithm}"),
     };
     if let (Some(lead), Some(source)) = (forecast.lead_time_seconds, &forecast.lead_time_source) {
-        let _infallible = write!(text, ", for a lead time of {lead} s ({source})");
+        text.extend([format!(", for a lead time of {lead} s ({source})")]);
     }
-    let mut measured = Vec::new();
-    measured.extend(percent(&forecast.coverage).map(|share| format!("coverage {share}")));
-    let skill = forecast
-        .skill
-        .as_deref()
-        .and_then(|text| text.parse::<f64>().ok());
-    measured.extend(skill.map(|skill| {
-        let (percent, word) = (
-            skill.abs() * 100.0,
-            if skill < 0.0 { "worse" } else { "better" },
-        );
+    let coverage = percent(forecast.coverage.as_ref()).map(|share| format!("coverage {share}"));
+    let skill = number(forecast.skill.as_ref()).map(|skill| {
+        let word = if skill < 0.0 { "worse" } else { "better" };
+        let percent = skill.abs() * 100.0;
         format!("{percent:.0} % {word} than repeating the current level")
-    }));
-    if !measured.is_empty() {
-        let _infallible = write!(text, "; measured over 3 days: {}", measured.join(", "));
-    }
-    if let Some(from) = &forecast.learnt_from {
-        let _infallible = write!(text, "; trained on samples since {}", clock(from.0));
-    }
-    let share = forecast.minute_readings.as_deref();
-    if let Some(share) = share.and_then(|text| text.parse().ok()) {
-        let _infallible = write!(text, "; {}", learned(share));
-    }
-    if let Some(message) = &forecast.message {
-        let _infallible = write!(text, "; {message}");
-    }
-    text
+    });
+    let measured: Vec<_> = coverage.into_iter().chain(skill).collect();
+    let measured =
+        (!measured.is_empty()).then(|| format!("measured over 3 days: {}", measured.join(", ")));
+    let since = forecast.learnt_from.as_ref();
+    let parts = [
+        Some(text),
+        measured,
+        since.map(|from| format!("trained on samples since {}", clock(from.0))),
+        number(forecast.minute_readings.as_ref()).map(learned),
+        forecast.message.clone(),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn no_decision(autoscaler: &Autoscaler, screen: Screen) -> String {
@@ -427,8 +412,7 @@ fn no_decision(autoscaler: &Autoscaler, screen: Screen) -> String {
 
 /// The zones of the cron windows of a spec; `Local` is the controller's, which is not known here.
 fn zones(autoscaler: &Autoscaler) -> Zones {
-    let crons = autoscaler.spec().crons.iter().flatten();
-    let zones = crons.filter_map(|cron| {
+    let zones = autoscaler.spec().crons.iter().flatten().filter_map(|cron| {
         let zone = Zone::parse(cron.timezone.as_deref().unwrap_or_default(), &Zone::utc()).ok()?;
         Some((cron.name.clone().unwrap_or_default(), zone))
     });

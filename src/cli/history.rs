@@ -22,7 +22,7 @@ use foretide_api::ports::{
     HistoryReader, HistoryServer, QUERY_ANNOTATION, Resolution,
 };
 use foretide_api::{autoscaler::Autoscaler, validation};
-use foretide_base::{error::chain, machine::Machine};
+use foretide_base::machine::Machine;
 use foretide_controller::forecaster::{HistorySource, minutes_are_usable};
 
 /// The distance between two samples that are read.
@@ -56,32 +56,32 @@ pub struct HistoryArgs {
 
 /// Means of reading a workload's history.
 #[derive(Debug)]
-pub(super) struct Access<'a> {
-    pub(super) runtime: &'a Runtime,
-    pub(super) machine: &'a Machine,
+pub struct Access<'a> {
+    pub runtime: &'a Runtime,
+    pub machine: &'a Machine,
     /// The cluster with the rules of prometheus-adapter, if one is read.
-    pub(super) cluster: Option<&'a ReadCluster<'a>>,
+    pub cluster: Option<&'a ReadCluster<'a>>,
     /// Series that a query of the autoscaler may read, if not as in the configuration.
-    pub(super) scope: Option<ScopeArg>,
+    pub scope: Option<ScopeArg>,
 }
 
 /// History that a server has of a workload's metrics.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub struct Found {
     /// Histories by the identifiers of their metrics.
-    pub(super) metrics: Vec<(String, Recording)>,
+    pub metrics: Vec<(String, Recording)>,
     /// Address of the server.
-    pub(super) url: String,
+    pub url: String,
     /// Reasons for which other metrics have no samples, a sentence each.
-    pub(super) missing: Vec<String>,
+    pub missing: Vec<String>,
     /// The queries that were used, for the user to check.
-    pub(super) notes: String,
+    pub notes: String,
 }
 
 /// The end of the histories, and a callback for each day that is read.
-pub(super) struct Reading<'a> {
-    pub(super) until: Timestamp,
-    pub(super) progress: &'a mut dyn FnMut(Progress<'_>),
+pub struct Reading<'a> {
+    pub until: Timestamp,
+    pub progress: &'a mut dyn FnMut(Progress<'_>),
 }
 
 /// The history that a query returned.
@@ -101,13 +101,13 @@ enum Unread {
 }
 
 /// Reads a duration, days included.
-pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
+pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
     validation::duration(text)
         .ok_or_else(|| format!("expected a duration such as 90s, 5m, 12h or 7d, got {text:?}"))
 }
 
 /// Reads the length of a history or of a forecast: a minute to a year.
-pub(super) fn parse_span(text: &str) -> Result<SignedDuration, String> {
+pub fn parse_span(text: &str) -> Result<SignedDuration, String> {
     let span = parse_duration(text)?;
     if (STEP..=LONGEST).contains(&span) {
         return Ok(span);
@@ -119,21 +119,21 @@ pub(super) fn parse_span(text: &str) -> Result<SignedDuration, String> {
 
 impl HistoryArgs {
     /// Returns whether the history is read from Prometheus.
-    pub(super) const fn is_given(&self) -> bool {
+    pub const fn is_given(&self) -> bool {
         self.prometheus.is_some() || self.config.is_some()
     }
 
     /// The configuration of a controller that reads this history.
     fn config(&self) -> Result<Config, Failure> {
         let read = self.config.as_deref().map(ConfigFile::read).transpose();
-        let file = read.map_err(|error| Failure::invalid(chain(&error)))?;
+        let file = read.map_err(Failure::in_file)?;
         let flags = match &self.prometheus {
             // The server of a URL with a token is made below, because a token is no flag of the controller.
             Some(url) if self.token_file.is_none() => vec!["--prometheus", url],
             _ => Vec::new(),
         };
         let config = file.unwrap_or_default().config_with(&flags);
-        let mut config = config.map_err(|error| Failure::usage(chain(&error)))?;
+        let mut config = config.map_err(Failure::in_flags)?;
         if let (Some(url), Some(token)) = (&self.prometheus, &self.token_file) {
             let token = token.clone();
             let credentials = CredentialFiles {
@@ -153,7 +153,7 @@ impl HistoryArgs {
     ///
     /// # Errors
     /// The server cannot be read, or no metric has a history.
-    pub(super) fn read(
+    pub fn read(
         &self,
         autoscaler: &Autoscaler,
         workload: &mut Workload,
@@ -166,7 +166,7 @@ impl HistoryArgs {
         let connection = access.cluster.map(ReadCluster::connection);
         access.runtime.block_on(async {
             let source = app::history::of_command(&config, connection, access.machine).await;
-            let (source, problem) = source.map_err(|error| Failure::usage(chain(&error)))?;
+            let (source, problem) = source.map_err(Failure::in_flags)?;
             let source = source.ok_or_else(no_server)?;
             let mut found = Found {
                 url: server.url().to_string(),
@@ -205,7 +205,7 @@ impl HistoryArgs {
     ///
     /// # Errors
     /// The server cannot be read, or the query has no samples.
-    pub(super) fn recording_of(
+    pub fn recording_of(
         &self,
         text: &str,
         runtime: &Runtime,
@@ -216,7 +216,7 @@ impl HistoryArgs {
         server(&config)?;
         runtime.block_on(async {
             let source = app::history::of_command(&config, None, machine).await;
-            let (source, _) = source.map_err(|error| Failure::usage(chain(&error)))?;
+            let (source, _) = source.map_err(Failure::in_flags)?;
             let source = source.ok_or_else(no_server)?;
             let query = HistoryQuery {
                 namespace: "".into(),
@@ -305,8 +305,8 @@ impl HistoryArgs {
             from = to + STEP.as_secs();
         }
         if samples.is_empty() {
-            let ends = [end - self.last.as_secs(), end];
-            let span = ends.map(|at| minute(Timestamp::from_second(at).ok()));
+            let span =
+                [end - self.last.as_secs(), end].map(|at| minute(Timestamp::from_second(at).ok()));
             let headers = reader.headers_in_words(query);
             return Err(Unread::Metric(empty(query, &span.join(" and "), headers)));
         }

@@ -3,32 +3,30 @@
 //! Every command but `controller` and `ui` is a function from its arguments and a [`CommandContext`] to a
 //! [`CommandOutput`]; [`run`] detects the context and prints the output.
 
-pub mod assign;
+mod assign;
 pub mod backtest;
 mod cluster;
 mod context;
 mod controller;
-mod conversion;
-pub mod convert;
-pub mod cron;
+mod convert;
+mod cron;
 mod decision;
 pub mod demo;
 pub mod explain;
-pub mod forecast;
+mod files;
+mod forecast;
 mod history;
-pub mod inputs;
-mod manifest;
-pub mod members;
+mod inputs;
+mod members;
 mod output;
-pub mod plan;
+mod plan;
 mod plot;
 mod progress;
 mod recording;
 mod report;
-pub mod shell;
-mod template;
-pub mod ui;
-pub mod validate;
+mod shell;
+mod ui;
+mod validate;
 pub mod web;
 
 use std::process::ExitCode;
@@ -36,7 +34,7 @@ use std::process::ExitCode;
 use self::context::Progress;
 pub use self::{
     context::CommandContext,
-    output::{API_VERSION, CommandOutput, Failure, Paint, Screen, Side, Size},
+    output::{API_VERSION, CommandOutput, Failure, Paint, Screen, Size},
 };
 use crate::config;
 pub use foretide_base::exit::Exit;

@@ -3,20 +3,22 @@
 //! Commands are functions that return a [`CommandOutput`]; nothing else in the program prints.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+pub use foretide_backtest::API_VERSION;
+use foretide_backtest::runs::RunError;
+use serde::Serialize;
 
-use foretide_base::exit::{Exit, print_error};
-use foretide_base::printable;
+use foretide_base::{
+    error::chain,
+    exit::{Exit, print_error},
+    printable,
+};
 
 /// The escape sequence that ends a color.
 const UNPAINTED: &str = "\u{1b}[0m";
-
-/// `apiVersion` of every JSON document that a command prints.
-pub const API_VERSION: &str = "foretide.io/v1alpha1";
 
 /// Columns of text that goes to a pipe or a file.
 const DEFAULT_WIDTH: usize = 80;
@@ -82,6 +84,16 @@ pub enum TextFormat {
     Json,
 }
 
+/// A report with its version and kind.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a, T> {
+    api_version: &'a str,
+    kind: &'a str,
+    #[serde(flatten)]
+    body: T,
+}
+
 /// Capabilities of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
@@ -119,15 +131,6 @@ pub enum Paint {
     Error,
 }
 
-/// Alignment of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Words.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 // === impl CommandOutput ===
 
 impl CommandOutput {
@@ -142,12 +145,14 @@ impl CommandOutput {
 
     /// One JSON document of one of Foretide's own kinds; `body` must be an object.
     #[must_use]
-    pub fn json(kind: &str, body: Value) -> Self {
-        let mut document = json!({ "apiVersion": API_VERSION, "kind": kind });
-        if let (Value::Object(into), Value::Object(members)) = (&mut document, body) {
-            into.extend(members);
-        }
-        Self::text(format!("{document:#}\n"))
+    pub fn json(kind: &str, body: impl Serialize) -> Self {
+        let document = serde_json::to_value(Document {
+            api_version: API_VERSION,
+            kind,
+            body,
+        });
+        // A report has no maps whose keys are no text, so it can be written.
+        Self::text(format!("{:#}\n", document.unwrap_or_default()))
     }
 }
 
@@ -170,11 +175,39 @@ impl Failure {
         }
     }
 
+    /// An invalid command line, as an error says.
+    pub fn in_flags(error: impl std::error::Error) -> Self {
+        Self::usage(chain(&error))
+    }
+
+    /// An invalid file, as an error says.
+    pub fn in_file(error: impl std::error::Error) -> Self {
+        Self::invalid(chain(&error))
+    }
+
+    /// A failure outside of the program, as an error says.
+    pub fn outside(error: impl std::error::Error) -> Self {
+        Self::runtime(chain(&error))
+    }
+
     /// A failure outside of the program, such as that of a connection.
     pub fn runtime(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Runtime,
             message: message.to_string(),
+        }
+    }
+}
+
+impl From<foretide_backtest::Error> for Failure {
+    fn from(error: foretide_backtest::Error) -> Self {
+        let message = chain(&error);
+        if matches!(error, foretide_backtest::Error::Run(RunError::Stopped)) {
+            Self::runtime(message)
+        } else if error.is_about_options() {
+            Self::usage(message)
+        } else {
+            Self::invalid(message)
         }
     }
 }
@@ -212,12 +245,14 @@ impl Screen {
     /// in a pipe or a file.
     #[must_use]
     pub fn width(self) -> usize {
-        let columns = self.size.map_or(DEFAULT_WIDTH, |size| size.columns);
-        columns.clamp(LEAST_WIDTH, MOST_WIDTH)
+        self.size
+            .map_or(DEFAULT_WIDTH, |size| size.columns)
+            .clamp(LEAST_WIDTH, MOST_WIDTH)
     }
 
     /// The screen with ASCII only, if `ascii` asks for it.
-    pub(super) fn with_ascii(self, ascii: bool) -> Self {
+    #[must_use]
+    pub fn with_ascii(self, ascii: bool) -> Self {
         Self {
             unicode: self.unicode && !ascii,
             ..self
@@ -234,66 +269,104 @@ impl Screen {
     }
 
     /// The text made safe for printing: names and messages of objects may hold escape sequences.
-    pub(super) fn printable(self, text: &str) -> Cow<'_, str> {
+    pub fn printable(self, text: &str) -> Cow<'_, str> {
         let mut colors = vec![UNPAINTED];
         colors.extend(Paint::ALL.map(Paint::sequence));
         printable::lines(text, if self.color { &colors } else { &[] })
     }
 
-    /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends. On a terminal
-    /// that is narrower, each row is a block of lines.
+    /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends. A name after `>`
+    /// is that of a column of numbers, aligned right. On a terminal that is narrower, each row is a block of lines.
     #[must_use]
-    pub fn table<const N: usize>(self, header: [(&str, Side); N], rows: &[[String; N]]) -> String {
-        let rows = rows
-            .iter()
-            .map(|row| row.each_ref().map(|cell| printable::line(cell)));
-        let rows: Vec<_> = rows.collect();
-        let mut widths = header.map(|(name, _)| name.chars().count());
-        for row in &rows {
+    pub fn table<const N: usize>(
+        self,
+        header: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> String {
+        let are_numbers = header.map(|name| name.starts_with('>'));
+        let header = header.map(|name| name.trim_start_matches('>').to_owned());
+        let rows: Vec<_> = rows
+            .into_iter()
+            .map(|row| row.map(|cell| printable::line(&cell).into_owned()))
+            .collect();
+        let mut widths = [0; N];
+        for row in rows.iter().chain([&header]) {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = cell.chars().count().max(*width);
             }
         }
         let all = widths.iter().sum::<usize>() + 2 * N.saturating_sub(1);
         if self.size.is_some_and(|size| size.columns < all) {
-            return self.blocks(header.map(|(name, _)| name), &rows);
+            return self.blocks(&header, &rows);
         }
-        let line = |cells: [&str; N]| {
-            let mut text = String::new();
-            for ((cell, width), (_, side)) in cells.iter().zip(widths).zip(header) {
-                let padded = match side {
-                    Side::Left => format!("{cell:<width$}  "),
-                    Side::Right => format!("{cell:>width$}  "),
-                };
-                text.push_str(&padded);
-            }
-            text.trim_end().to_owned()
+        let line = |cells: &[String; N]| {
+            let columns = cells.iter().zip(widths).zip(are_numbers);
+            let padded = columns.map(|((cell, width), is_number)| {
+                if is_number {
+                    format!("{cell:>width$}  ")
+                } else {
+                    format!("{cell:<width$}  ")
+                }
+            });
+            padded.collect::<String>().trim_end().to_owned()
         };
-        let mut text = self.paint(Paint::Dim, &line(header.map(|(name, _)| name)));
-        text.push('\n');
-        for row in &rows {
-            let _infallible = writeln!(text, "{}", line(row.each_ref().map(|cell| &**cell)));
-        }
+        let mut text = self.paint(Paint::Dim, &line(&header)) + "\n";
+        text.extend(rows.iter().map(|row| line(row) + "\n"));
         text
     }
 
     /// One line per nonempty cell, with the name of its column, and a blank line between rows.
-    fn blocks<const N: usize>(self, names: [&str; N], rows: &[[Cow<'_, str>; N]]) -> String {
-        let width = names.map(str::len).into_iter().max().unwrap_or_default();
-        let block = |row: &[Cow<'_, str>; N]| {
-            let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
-            let lines = cells.map(|(name, cell)| {
-                let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
-                format!("{name}  {cell}\n")
-            });
-            lines.collect::<String>()
-        };
-        rows.iter().map(block).collect::<Vec<_>>().join("\n")
+    fn blocks<const N: usize>(self, names: &[String; N], rows: &[[String; N]]) -> String {
+        let width = names.iter().map(String::len).max().unwrap_or_default();
+        rows.iter()
+            .map(|row: &[String; N]| {
+                let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+                let lines = cells.map(|(name, cell)| {
+                    let name = self.paint(Paint::Dim, &format!("{name:<width$}"));
+                    name + "  " + cell + "\n"
+                });
+                lines.collect::<String>()
+            })
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// The text in a color, wrapped to lines of the screen, those after the first indented, with a line break.
+    #[must_use]
+    pub fn line(self, paint: Option<Paint>, text: impl AsRef<str>) -> String {
+        let line = wrapped(text.as_ref(), self.width(), "  ");
+        paint.map_or_else(|| line.clone(), |paint| self.paint(paint, &line)) + "\n"
+    }
+
+    /// The result in a sentence or two, with a line break.
+    #[must_use]
+    pub fn verdict(self, text: &str) -> String {
+        self.paint(Paint::Strong, &wrapped(text, self.width(), "")) + "\n"
+    }
+
+    /// A name with its title, and a line about it.
+    #[must_use]
+    pub fn title(self, name: &str, title: &str, about: &str) -> String {
+        let (name, about) = (
+            self.paint(Paint::Strong, name),
+            self.paint(Paint::Dim, about),
+        );
+        format!("{name}  {title}\n{about}\n")
+    }
+
+    /// Dim lines about assumptions.
+    #[must_use]
+    pub fn assumed(self, assumptions: &[String]) -> String {
+        assumptions
+            .iter()
+            .map(|it| format!("assumed: {it}"))
+            .map(|line| self.line(Some(Paint::Dim), line))
+            .collect()
     }
 }
 
 /// Returns the columns that a painted text takes: its characters without the sequences of [`Paint`].
-pub(super) fn columns(text: &str) -> usize {
+pub fn columns(text: &str) -> usize {
     let mut parts = text.split('\u{1b}');
     let first = parts.next().unwrap_or_default().chars().count();
     let rest = parts.map(|part| {
@@ -304,7 +377,7 @@ pub(super) fn columns(text: &str) -> usize {
 }
 
 /// Items one after the other, in as few lines of at most `width` columns as possible.
-pub(super) fn flowed(items: &[String], width: usize) -> String {
+pub fn flowed(items: &[String], width: usize) -> String {
     const GAP: &str = "   ";
     let mut text = String::new();
     let mut used = 0;
@@ -325,7 +398,7 @@ pub(super) fn flowed(items: &[String], width: usize) -> String {
 
 /// Text broken at blanks to lines of at most `width` characters, those after the first indented.
 #[must_use]
-pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
+pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut lines = String::new();
     let mut used = 0;
     for word in text.split_whitespace() {
@@ -348,7 +421,7 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
 /// screen with color, the sequences of [`Paint`].
 ///
 /// A closed pipe (`foretide crds | head`) is not an error.
-pub(super) fn print(outcome: Result<CommandOutput, Failure>, screen: Screen) -> ExitCode {
+pub fn print(outcome: Result<CommandOutput, Failure>, screen: Screen) -> ExitCode {
     let output = match outcome {
         Ok(output) => output,
         Err(failure) => {
@@ -373,31 +446,34 @@ fn write(to: &mut impl Write, text: &str) -> io::Result<()> {
 }
 
 /// The cell of an absent value.
-pub(super) fn dash() -> String {
+pub fn dash() -> String {
     "-".to_owned()
 }
 
+/// The cell of a value that may be absent.
+pub fn cell(value: Option<impl fmt::Display>) -> String {
+    value.map_or_else(dash, |value| value.to_string())
+}
+
 /// A number with at most two decimals.
-pub(super) fn decimal(value: f64) -> String {
+pub fn decimal(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
     fn a_table_aligns_words_left_and_numbers_right_and_ends_lines_without_blanks() {
-        let header = [
-            ("NAME", Side::Left),
-            ("N", Side::Right),
-            ("NOTE", Side::Left),
-        ];
+        let header = ["NAME", ">N", "NOTE"];
         let row = |cells: [&str; 3]| cells.map(str::to_owned);
         let rows = [row(["a", "10", ""]), row(["longer", "5", "x"])];
         assert_eq!(
-            Screen::default().table(header, &rows),
+            Screen::default().table(header, rows),
             "NAME     N  NOTE\na       10\nlonger   5  x\n"
         );
     }
@@ -432,15 +508,12 @@ mod tests {
             format!("\\u001b[33m{shown}\\u001b[0m\n")
         );
         let rows = [["a\nb".to_owned()]];
-        assert_eq!(
-            plain.table([("NAME", Side::Left)], &rows),
-            "NAME\na\\u000ab\n"
-        );
+        assert_eq!(plain.table(["NAME"], rows), "NAME\na\\u000ab\n");
     }
 
     #[test]
     fn a_table_that_is_wider_than_the_terminal_becomes_blocks() {
-        let header = [("NAME", Side::Left), ("N", Side::Right)];
+        let header = ["NAME", ">N"];
         let rows = [["a", "10"], ["longer", ""]].map(|row| row.map(str::to_owned));
         let on = |columns| {
             let size = Some(Size { columns, rows: 24 });
@@ -448,7 +521,7 @@ mod tests {
                 size,
                 ..Screen::default()
             };
-            screen.table(header, &rows)
+            screen.table(header, rows.clone())
         };
         assert_eq!(on(10), "NAME     N\na       10\nlonger\n");
         assert_eq!(on(9), "NAME  a\nN     10\n\nNAME  longer\n");

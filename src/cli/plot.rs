@@ -23,34 +23,34 @@ const TOPS: [f64; 11] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]
 
 /// The values of a plot.
 #[derive(Clone, Copy)]
-pub(super) struct Plot<'a> {
+pub struct Plot<'a> {
     /// Measured values, in the order of time.
-    pub(super) history: &'a [Sample],
+    pub history: &'a [Sample],
     /// Expected values of the past and the future with their upper values, in the order of time.
-    pub(super) forecast: &'a [Prediction],
+    pub forecast: &'a [Prediction],
     /// The capacity, in the order of time: a line of steps.
-    pub(super) capacity: &'a [Sample],
+    pub capacity: &'a [Sample],
     /// Instants to mark on the time axis: those in which capacity fell short.
-    pub(super) short: &'a [Timestamp],
+    pub short: &'a [Timestamp],
     /// Shortages of capacity: shaded, over all other values.
-    pub(super) shortages: &'a [Shortage],
+    pub shortages: &'a [Shortage],
     /// Span of the time axis; by default that of all values.
-    pub(super) span: Option<(Timestamp, Timestamp)>,
+    pub span: Option<(Timestamp, Timestamp)>,
     /// The top of the scale; by default a round number above all values.
-    pub(super) top: Option<f64>,
+    pub top: Option<f64>,
     /// End of the history and beginning of the forecast.
-    pub(super) now: Option<Timestamp>,
+    pub now: Option<Timestamp>,
     /// The part of the forecast that counts, from now on; zero for none.
-    pub(super) window: SignedDuration,
+    pub window: SignedDuration,
     /// A value of the scale in words.
-    pub(super) label: &'a dyn Fn(f64) -> String,
+    pub label: &'a dyn Fn(f64) -> String,
 }
 
 // === impl Plot ===
 
 impl<'a> Plot<'a> {
     /// Returns an empty plot.
-    pub(super) const fn new(label: &'a dyn Fn(f64) -> String) -> Self {
+    pub const fn new(label: &'a dyn Fn(f64) -> String) -> Self {
         Self {
             history: &[],
             forecast: &[],
@@ -65,11 +65,16 @@ impl<'a> Plot<'a> {
         }
     }
 
+    /// Returns an empty plot of counts.
+    pub const fn of_replicas() -> Self {
+        Self::new(&replicas)
+    }
+
     /// The picture, a line per row, each ended; `size` is without axis and scale.
     ///
     /// Empty if there is nothing to draw: no samples, or all at one instant.
     #[must_use]
-    pub(super) fn render(&self, size: Size, screen: Screen) -> String {
+    pub fn render(&self, size: Size, screen: Screen) -> String {
         let Some(axis) = self.axis(size.columns) else {
             return String::new();
         };
@@ -102,8 +107,8 @@ impl<'a> Plot<'a> {
     fn highest(&self) -> f64 {
         let past = self.history.iter().chain(self.capacity).map(|s| s.value);
         let forecast = self.forecast.iter();
-        let values = past.chain(forecast.map(|p| p.upper.unwrap_or(p.value)));
-        values.fold(0.0, f64::max)
+        past.chain(forecast.map(|p| p.upper.unwrap_or(p.value)))
+            .fold(0.0, f64::max)
     }
 
     /// The instants of all values.
@@ -125,10 +130,9 @@ impl<'a> Plot<'a> {
         let down = canvas.dots_down();
         let lowest = size.rows.saturating_sub(1);
         // The line is drawn above its value, so that it hides nothing within capacity.
-        let level = |level: Option<f64>| Some(dot(level?, top, height).div_ceil(down).min(lowest));
         let heights: Vec<_> = highest(self.capacity, axis)
             .into_iter()
-            .map(level)
+            .map(|level: Option<f64>| Some(dot(level?, top, height).div_ceil(down).min(lowest)))
             .collect();
         let short = self.short_columns(axis);
         for (column, row, piece) in steps::pieces(&heights) {
@@ -172,8 +176,9 @@ impl<'a> Plot<'a> {
             if bare || known.is_none() {
                 // Begins at the previous dot, so that a steep line has no holes.
                 let joined = before.unwrap_or(y);
-                let line = (y.min(joined)..=y.max(joined)).filter(|y| *y >= above);
-                line.for_each(|y| canvas.set(x, y, Dot::Line));
+                (y.min(joined)..=y.max(joined))
+                    .filter(|y| *y >= above)
+                    .for_each(|y| canvas.set(x, y, Dot::Line));
             }
             before = Some(y);
         }
@@ -271,8 +276,9 @@ fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
 
 /// Returns the height of a value in dots, rounded; at least one if it is not zero.
 fn dot(value: f64, top: f64, height: usize) -> usize {
-    let dots = floor((value / top * real(height)).round()).min(height);
-    dots.max(usize::from(value > 0.0))
+    floor((value / top * real(height)).round())
+        .min(height)
+        .max(usize::from(value > 0.0))
 }
 
 /// Returns the height of a value in dots, rounded up.
@@ -292,6 +298,11 @@ fn top(highest: f64) -> f64 {
         // A value that is above a top by rounding alone needs no higher one.
         .find(|top| *top >= highest * 0.999_999);
     fits.unwrap_or(highest)
+}
+
+/// A count on the scale.
+fn replicas(value: f64) -> String {
+    format!("{:>2}", (value * 10.0).round() / 10.0)
 }
 
 /// The row below the axis: `now`, and the labels of the ticks that do not overlap it.

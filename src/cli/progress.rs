@@ -9,7 +9,7 @@ use foretide_base::printable;
 const BAR: u32 = 40;
 
 /// Runs a command that reports its progress, which is shown where standard error is a terminal.
-pub(super) fn with_progress<T>(run: impl FnOnce(&mut dyn FnMut(Progress<'_>)) -> T) -> T {
+pub fn with_progress<T>(run: impl FnOnce(&mut dyn FnMut(Progress<'_>)) -> T) -> T {
     let shows = std::io::stderr().is_terminal();
     let mut drawn = String::new();
     let outcome = run(&mut |progress| {

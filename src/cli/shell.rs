@@ -7,7 +7,6 @@ use super::{
     Cli,
     output::{CommandOutput, Failure},
 };
-use foretide_base::error::chain;
 
 /// Arguments of `foretide completions`.
 #[derive(Debug, Clone, clap::Args)]
@@ -24,7 +23,7 @@ pub struct ManArgs {
 }
 
 /// Runs `foretide completions`.
-pub(super) fn completions(args: &CompletionsArgs) -> CommandOutput {
+pub fn completions(args: &CompletionsArgs) -> CommandOutput {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "foretide", &mut script);
     CommandOutput::text(String::from_utf8_lossy(&script))
@@ -34,7 +33,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> CommandOutput {
 ///
 /// # Errors
 /// There is no such command.
-pub(super) fn man(args: &ManArgs) -> Result<CommandOutput, Failure> {
+pub fn man(args: &ManArgs) -> Result<CommandOutput, Failure> {
     let mut root = Cli::command();
     // Names the subcommands after their parents.
     root.build();
@@ -46,10 +45,10 @@ pub(super) fn man(args: &ManArgs) -> Result<CommandOutput, Failure> {
     }
     let mut page = Vec::new();
     let version = format!("foretide {}", env!("CARGO_PKG_VERSION"));
-    let rendered = clap_mangen::Man::new(command.clone())
+    clap_mangen::Man::new(command.clone())
         .source(version)
-        .render(&mut page);
-    rendered.map_err(|error| Failure::runtime(chain(&error)))?;
+        .render(&mut page)
+        .map_err(Failure::outside)?;
     Ok(CommandOutput::text(String::from_utf8_lossy(&page)))
 }
 

@@ -16,7 +16,6 @@ use super::{
     output::{self, CommandOutput, Failure},
     web::{self, ListenArgs},
 };
-use foretide_base::error::chain;
 use foretide_kube::remote_page::{PageLocation, RemotePage, RemotePageSettings, ServiceAccount};
 use foretide_page::http::{RemoteRequest, proxy};
 
@@ -65,11 +64,11 @@ fn parse_account(text: &str) -> Result<ServiceAccount, String> {
 ///
 /// # Errors
 /// The kubeconfig or an address cannot be used.
-pub(super) fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     web::run(async {
         let listen = args.page.listen;
         let page = RemotePage::open(args.settings(), context.machine.clone()).await;
-        let page = Arc::new(page.map_err(|error| Failure::runtime(chain(&error)))?);
+        let page = Arc::new(page.map_err(Failure::outside)?);
         if !page.sends_page_tokens() {
             let notes = CommandOutput {
                 notes: OWN_TOKEN.to_owned(),
@@ -77,8 +76,10 @@ pub(super) fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutpu
             };
             output::print(Ok(notes), context.screen);
         }
-        let fetch = move |request| fetch(Arc::clone(&page), request).boxed();
-        let router = proxy(fetch, web::lab(context));
+        let router = proxy(
+            move |request| fetch(Arc::clone(&page), request).boxed(),
+            web::lab(context),
+        );
         web::serve(listen, router, std::future::pending(), context.screen).await
     })
 }

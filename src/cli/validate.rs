@@ -1,54 +1,30 @@
 //! `foretide validate`: problems of manifests, each with file, line and field.
 //!
-//! Three checks, each only if the previous one passes: the validation of the API server, the translation of a spec into
-//! the domain, and the parts that the controller ignores or the API server refuses in the child, with the lint of cron
-//! windows and the queries in annotations. Refused or ignored parts are errors; possible mistakes are warnings.
+//! The checks are those of [`foretide_backtest::validate`]; with them come the queries in annotations, and the
+//! controller's configuration file.
 
-mod child;
 mod config;
-mod fleet;
-mod kind;
 mod report;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
 
-use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, FederatedHPA, Rules,
-    TimeSeriesPrediction, Violation,
+use foretide_backtest::{
+    manifest::{self, Document},
+    validate::{Accepted, Diagnostic, Severity, Subject, Validation, Validator},
 };
-use foretide_domain::{
-    cron::{Zone, lint},
-    division::Division,
-    hpa::Settings,
-    workload::{SpecPart, Workload},
-};
-use jiff::{SignedDuration, Timestamp};
-use kube::Resource;
-use serde::de::DeserializeOwned;
+use foretide_domain::cron::Zone;
 
-use self::kind::DocumentKind;
-pub(super) use self::report::run;
+pub use self::report::run;
 use super::{
     context::CommandContext,
-    manifest::{self, Document, Location},
+    files::{self, ManifestError},
     output::OutputFormat,
 };
 use crate::{app, config::ScopeArg};
-use foretide_api::{
-    autoscaler::Autoscaler,
-    validation::{self, FleetSpec, Invalid},
-};
 use foretide_base::error::{TEMPLATE, is_template};
 
-/// The default sync period of the controller, for which an observation of a fleet is valid.
-const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
-
 /// The kinds of Foretide, as listed in messages.
-pub(super) const KINDS: &str =
-    "EffectiveHorizontalPodAutoscaler, FederatedHPA or TimeSeriesPrediction";
+pub const KINDS: &str = "EffectiveHorizontalPodAutoscaler, FederatedHPA or TimeSeriesPrediction";
 
 /// Arguments of `foretide validate`.
 #[derive(Debug, Clone, clap::Args)]
@@ -72,294 +48,58 @@ pub struct ValidateArgs {
     pub output: OutputFormat,
 }
 
-/// One finding about a manifest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Diagnostic {
-    pub(super) place: Location,
-    pub(super) severity: Severity,
-    pub(super) message: String,
-}
-
-/// The severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Severity {
-    /// The object is refused.
-    Error,
-    /// The object is accepted, and something in it is ignored or may be a mistake.
-    Warning,
-    /// Not a problem, such as an object of another kind that may be taken for Foretide's.
-    Note,
-}
-
-/// Compiled rules of Foretide's kinds.
-#[derive(Debug)]
-pub(super) struct Validator<'a> {
-    ehpa: Rules,
-    fdhpa: Rules,
-    tsp: Rules,
+/// The checks of the command.
+struct Checks<'a> {
+    validator: Validator<'a>,
+    /// Series that the queries in annotations may read.
+    scope: ScopeArg,
     local: &'a Zone,
-    now: Timestamp,
 }
 
-/// The result for one document.
-#[derive(Debug)]
-pub(super) struct Validation {
-    subject: Subject,
-    /// The autoscaler with its spec, if it is one that can be acted on.
-    pub(super) accepted: Option<Box<Accepted>>,
-    pub(super) diagnostics: Vec<Diagnostic>,
-}
+// === impl Checks ===
 
-/// Subject of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Subject {
-    Autoscaler,
-    Configuration,
-    Prediction,
-    /// An object of this kind, which is not checked.
-    Skipped(String),
-    /// An unknown object, which is an error.
-    Unknown,
-}
-
-/// An autoscaler that can be acted on.
-#[derive(Debug)]
-pub(super) enum Accepted {
-    /// An autoscaler of one cluster.
-    Ehpa(Box<EffectiveHorizontalPodAutoscaler>, Box<Workload>),
-    /// An autoscaler of many clusters.
-    Fdhpa(Box<FederatedHPA>, Box<FleetSpec>),
-}
-
-// === impl Accepted ===
-
-impl Accepted {
-    /// Workload of the spec; for a fleet, that of all clusters together.
-    pub(super) fn workload(&self) -> &Workload {
-        match self {
-            Self::Ehpa(_, workload) => workload,
-            Self::Fdhpa(_, fleet) => &fleet.workload,
-        }
-    }
-
-    /// The object; one without a namespace is in the namespace that kubectl takes.
-    fn autoscaler(&self) -> Autoscaler {
-        fn in_default<K: Resource + Clone>(object: &K) -> Arc<K> {
-            let mut object = object.clone();
-            let namespace = &mut object.meta_mut().namespace;
-            namespace.get_or_insert_with(|| "default".to_owned());
-            Arc::new(object)
-        }
-        match self {
-            Self::Ehpa(ehpa, _) => Autoscaler::Effective(in_default(&**ehpa)),
-            Self::Fdhpa(fdhpa, _) => Autoscaler::Federated(in_default(&**fdhpa)),
-        }
-    }
-
-    fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
-        match self {
-            Self::Ehpa(ehpa, _) => &ehpa.spec,
-            Self::Fdhpa(fdhpa, _) => &fdhpa.spec.autoscaling,
-        }
-    }
-}
-
-// === impl Validator ===
-
-impl<'a> Validator<'a> {
-    pub(super) fn new(context: &'a CommandContext) -> Self {
+impl<'a> Checks<'a> {
+    fn new(scope: ScopeArg, context: &'a CommandContext) -> Self {
         Self {
-            ehpa: Rules::of::<EffectiveHorizontalPodAutoscaler>(),
-            fdhpa: Rules::of::<FederatedHPA>(),
-            tsp: Rules::of::<TimeSeriesPrediction>(),
+            validator: context.validator(),
+            scope,
             local: &context.local,
-            now: context.now,
         }
     }
 
-    /// The results for the documents of a file; `scope` limits the queries in annotations.
-    fn file(
-        &self,
-        path: &Path,
-        scope: ScopeArg,
-    ) -> Result<Vec<Validation>, manifest::ManifestError> {
-        let text = manifest::text(path)?;
-        let documents = manifest::parse(&path.display().to_string(), &text)?;
-        let validate = |document: &Document| {
-            let mut validation = match DocumentKind::of(document) {
-                DocumentKind::Config => {
+    /// The results for the documents of a file.
+    fn file(&self, path: &Path) -> Result<Vec<Validation>, ManifestError> {
+        let text = files::text(path)?;
+        let documents = manifest::parse(&files::name(path), &text)?;
+        Ok(documents
+            .iter()
+            .map(|document: &Document| {
+                let mut validation = if config::is_config(document) {
                     let diagnostics = config::diagnostics(path, &text, document);
                     Validation::without_autoscaler(Subject::Configuration, diagnostics)
-                }
-                _ => self.with_queries(document, scope),
-            };
-            hint_at_templates(&mut validation.diagnostics, &text);
-            validation
-        };
-        Ok(documents.iter().map(validate).collect())
+                } else {
+                    self.with_queries(document)
+                };
+                hint_at_templates(&mut validation.diagnostics, &text);
+                validation
+            })
+            .collect())
     }
 
-    /// Validates like [`Self::validate`], and checks the queries in annotations, which other commands check when they
-    /// use them.
-    fn with_queries(&self, document: &Document, scope: ScopeArg) -> Validation {
-        let mut validation = self.validate(document);
-        let autoscaler = validation.accepted.as_deref().map(Accepted::autoscaler);
-        let refused = autoscaler.map(|it| app::history::refused_queries(it, scope, self.local));
-        let each = refused.into_iter().flatten().map(|(annotation, refused)| {
+    /// All findings about an object, with those about the queries in its annotations, which other commands check when
+    /// they use them.
+    fn with_queries(&self, document: &Document) -> Validation {
+        let mut validation = self.validator.validate(document);
+        let Some(accepted) = validation.accepted.as_deref().map(Accepted::autoscaler) else {
+            return validation;
+        };
+        for (annotation, refused) in app::history::refused_queries(accepted, self.scope, self.local)
+        {
             let place = document.find_annotation(&annotation);
-            diagnostic(place, Severity::Error, refused.message)
-        });
-        validation.diagnostics.extend(each);
+            let found = Diagnostic::new(place, Severity::Error, refused.message);
+            validation.diagnostics.push(found);
+        }
         validation
-    }
-
-    /// All findings about one document, in the order of its lines.
-    pub(super) fn validate(&self, document: &Document) -> Validation {
-        let mut validation = self.by_kind(document);
-        let order = |diagnostic: &Diagnostic| (diagnostic.place.line, diagnostic.message.clone());
-        validation.diagnostics.sort_by_cached_key(order);
-        validation
-    }
-
-    fn by_kind(&self, document: &Document) -> Validation {
-        let (subject, diagnostics) = match DocumentKind::of(document) {
-            DocumentKind::Ehpa => {
-                return self.autoscaler(document, &self.ehpa, |ehpa| self.one(ehpa));
-            }
-            DocumentKind::Fdhpa => {
-                return self.autoscaler(document, &self.fdhpa, |fdhpa| self.fleet(fdhpa));
-            }
-            DocumentKind::Tsp => (Subject::Prediction, self.prediction(document)),
-            // Commands that act on an autoscaler have no use for a configuration.
-            DocumentKind::Config => (Subject::Skipped(document.text("kind").to_owned()), vec![]),
-            DocumentKind::Other { kind, note } => {
-                let note = note.map(|note| diagnostic(document.place(), Severity::Note, note));
-                (Subject::Skipped(kind), note.into_iter().collect())
-            }
-            DocumentKind::Invalid { field, message } => {
-                let place = document.find(field);
-                (
-                    Subject::Unknown,
-                    vec![diagnostic(place, Severity::Error, message)],
-                )
-            }
-        };
-        Validation::without_autoscaler(subject, diagnostics)
-    }
-
-    fn prediction(&self, document: &Document) -> Vec<Diagnostic> {
-        let value = document.value();
-        let mut found = refused(document, &self.tsp.check(&value));
-        let references = value.pointer("/metadata/ownerReferences");
-        let mut owners = references
-            .and_then(|owners| owners.as_array())
-            .into_iter()
-            .flatten();
-        if found.is_empty() && !owners.any(|owner| owner["controller"] == true) {
-            let message = "no autoscaler owns this TimeSeriesPrediction, so the controller does not update it (reason \
-                           NotManaged); set spec.prediction of an autoscaler to get a forecast";
-            found.push(diagnostic(document.place(), Severity::Warning, message));
-        }
-        found
-    }
-
-    fn one(&self, ehpa: EffectiveHorizontalPodAutoscaler) -> Result<Accepted, Invalid> {
-        let workload = validation::workload(&ehpa, self.local)?;
-        Ok(Accepted::Ehpa(Box::new(ehpa), Box::new(workload)))
-    }
-
-    fn fleet(&self, fdhpa: FederatedHPA) -> Result<Accepted, Invalid> {
-        let fleet = validation::fleet(&fdhpa, self.local, SYNC_PERIOD, &Settings::default())?;
-        Ok(Accepted::Fdhpa(Box::new(fdhpa), Box::new(fleet)))
-    }
-
-    fn autoscaler<K: DeserializeOwned>(
-        &self,
-        document: &Document,
-        rules: &Rules,
-        translate: impl Fn(K) -> Result<Accepted, Invalid>,
-    ) -> Validation {
-        let value = document.value();
-        let diagnostics = refused(document, &rules.check(&value));
-        let refused =
-            |diagnostics| Validation::without_autoscaler(Subject::Autoscaler, diagnostics);
-        if !diagnostics.is_empty() {
-            return refused(diagnostics);
-        }
-        let object = match serde_json::from_value::<K>(value) {
-            Ok(object) => object,
-            Err(error) => {
-                let message = format!("cannot be read: {error}");
-                return refused(vec![diagnostic(document.place(), Severity::Error, message)]);
-            }
-        };
-        match translate(object) {
-            Ok(accepted) => Validation {
-                subject: Subject::Autoscaler,
-                diagnostics: self.diagnostics(document, &accepted),
-                accepted: Some(Box::new(accepted)),
-            },
-            Err(invalid) => {
-                let each = invalid.0.iter().map(|violation| {
-                    let place = document.find(&violation.field);
-                    diagnostic(place, Severity::Error, violation.to_string())
-                });
-                refused(each.collect())
-            }
-        }
-    }
-
-    fn diagnostics(&self, document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
-        let mut diagnostics = problems(document, accepted);
-        diagnostics.extend(refused(document, &child::violations(accepted.spec())));
-        diagnostics.extend(self.lints(document, accepted));
-        diagnostics.extend(undivided(document, accepted.workload()));
-        if let Accepted::Fdhpa(fdhpa, fleet) = accepted {
-            let each = fleet::diagnostics(fdhpa, fleet).into_iter();
-            diagnostics.extend(each.map(|(path, severity, message)| {
-                diagnostic(document.find(&path), severity, message)
-            }));
-        }
-        diagnostics
-    }
-
-    fn lints(&self, document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
-        let workload = accepted.workload();
-        let found = lint(&workload.windows, workload.bounds, self.now);
-        let each = found.iter().map(|finding| {
-            let place = document.find(&cron_path(accepted.spec(), &finding.cron));
-            let message = format!(
-                "cron {}: {} [{}]",
-                finding.cron,
-                finding.message,
-                finding.lint.as_str()
-            );
-            let severity = if finding.lint.is_error() {
-                Severity::Error
-            } else {
-                Severity::Warning
-            };
-            diagnostic(place, severity, message)
-        });
-        each.collect()
-    }
-}
-
-// === impl Validation ===
-
-impl Validation {
-    fn without_autoscaler(subject: Subject, diagnostics: Vec<Diagnostic>) -> Self {
-        Self {
-            subject,
-            accepted: None,
-            diagnostics,
-        }
-    }
-
-    /// Returns whether no part is refused or ignored.
-    fn is_valid(&self) -> bool {
-        let mut severities = self.diagnostics.iter().map(|found| found.severity);
-        severities.all(|severity| severity != Severity::Error)
     }
 }
 
@@ -381,68 +121,3 @@ fn hint_at_templates(diagnostics: &mut [Diagnostic], text: &str) {
         }
     }
 }
-
-fn diagnostic(place: Location, severity: Severity, message: impl Into<String>) -> Diagnostic {
-    Diagnostic {
-        place,
-        severity,
-        message: message.into(),
-    }
-}
-
-fn refused(document: &Document, violations: &[Violation]) -> Vec<Diagnostic> {
-    let each = violations.iter().map(|violation| {
-        let place = document.find(&violation.field);
-        let meant = fleet::meant(&violation.field).map(|name| format!("; use {name}"));
-        let message = format!("{violation}{}", meant.unwrap_or_default());
-        diagnostic(place, Severity::Error, message)
-    });
-    each.collect()
-}
-
-/// The parts of a spec that are left out: crons, or fields with a default in their place.
-fn problems(document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
-    let each = accepted.workload().problems.iter().map(|problem| {
-        let path = match &problem.part {
-            SpecPart::Cron(name) => cron_path(accepted.spec(), name),
-            SpecPart::Field(path) => path.clone(),
-        };
-        let message = format!("{}; ignored [{}]", problem.message, problem.reason);
-        diagnostic(document.find(&path), Severity::Error, message)
-    });
-    each.collect()
-}
-
-/// Warns of the metrics that have no forecast until their totals are seen to divide among pods.
-fn undivided(document: &Document, workload: &Workload) -> Vec<Diagnostic> {
-    let metrics = workload.metrics.iter().enumerate();
-    let undivided = metrics.filter(|(_, metric)| !Division::presumed(metric).divides());
-    let predicted = undivided.filter(|_| workload.prediction.is_some());
-    let warnings = predicted.map(|(index, metric)| {
-        let field = format!("spec.metrics[{index}]");
-        let message = format!(
-            "{field}: no forecast of {} is made until the controller has seen its total stay the same when pods come and \
-             go; until then only its current value counts, as in an HPA",
-            metric.identifier()
-        );
-        diagnostic(document.find(&field), Severity::Warning, message)
-    });
-    warnings.collect()
-}
-
-/// Path of the cron of a name.
-fn cron_path(spec: &EffectiveHorizontalPodAutoscalerSpec, name: &str) -> String {
-    let crons = spec.crons.iter().flatten();
-    let position = crons
-        .map(|cron| cron.name.as_deref().unwrap_or_default())
-        .position(|n| n == name);
-    position.map_or_else(|| "spec.crons".to_owned(), |i| format!("spec.crons[{i}]"))
-}
-
-/// Returns whether a document is of one of Foretide's kinds.
-pub(super) fn is<K: Resource<DynamicType = ()>>(document: &Document) -> bool {
-    document.text("kind") == K::kind(&()) && document.group() == K::group(&())
-}
-
-#[cfg(test)]
-mod tests;

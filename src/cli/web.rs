@@ -15,14 +15,14 @@ use foretide_base::error::chain;
 use foretide_base::service::shutdown_signal;
 
 /// Default address of a page.
-pub(super) const ADDRESS: &str = "127.0.0.1:8090";
+pub const ADDRESS: &str = "127.0.0.1:8090";
 
 /// Address of a page.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct ListenArgs {
+pub struct ListenArgs {
     /// Address of the page, on this machine; with port 0, a free one is chosen and printed
     #[arg(long, value_name = "ADDR", default_value = ADDRESS, value_parser = parse_loopback)]
-    pub(super) listen: SocketAddr,
+    pub listen: SocketAddr,
 }
 
 fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
@@ -36,10 +36,10 @@ fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
 ///
 /// # Errors
 /// The error of the page, or this machine gives the process no means to wait.
-pub(super) fn run(
+pub fn run(
     page: impl Future<Output = Result<CommandOutput, Failure>>,
 ) -> Result<CommandOutput, Failure> {
-    let runtime = Runtime::new().map_err(|error| Failure::runtime(chain(&error)))?;
+    let runtime = Runtime::new().map_err(Failure::outside)?;
     let ended = runtime.block_on(page);
     // An experiment may still be computing.
     runtime.shutdown_background();
@@ -55,7 +55,7 @@ pub fn lab(context: &CommandContext) -> Router {
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub(super) async fn serve(
+pub async fn serve(
     listen: SocketAddr,
     router: Router,
     drive: impl Future<Output = ()> + Send + 'static,

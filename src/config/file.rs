@@ -93,7 +93,7 @@ impl ConfigFile {
     /// The version of this format.
     pub const API_VERSION: &str = "foretide.io/v1alpha1";
     /// The kind of this format.
-    pub const KIND: &str = "ControllerConfig";
+    pub const KIND: &str = foretide_backtest::CONFIG_KIND;
 
     /// Reads a file. Relative paths in it start at its folder.
     ///
@@ -150,19 +150,21 @@ impl ConfigFile {
     ) -> Result<ControllerArgs, FileError> {
         // A first pass without the file finds the values of flags and environment.
         let given = command.clone().try_get_matches_from(args)?;
-        let fill = |command: Command, (flag, values): (&String, &Vec<String>)| {
-            if conflicts_with_given(&command, flag, &given) {
-                return command;
-            }
-            command.mut_args(|arg| {
-                if arg.get_long() == Some(flag) {
-                    arg.default_values(values.clone())
-                } else {
-                    arg
+        let command = self.flags.iter().fold(
+            command,
+            |command: Command, (flag, values): (&String, &Vec<String>)| {
+                if conflicts_with_given(&command, flag, &given) {
+                    return command;
                 }
-            })
-        };
-        let command = self.flags.iter().fold(command, fill);
+                command.mut_args(|arg| {
+                    if arg.get_long() == Some(flag) {
+                        arg.default_values(values.clone())
+                    } else {
+                        arg
+                    }
+                })
+            },
+        );
         let mut matches = command.try_get_matches_from(args)?;
         let mut completed = ControllerArgs::from_arg_matches_mut(&mut matches)?;
         completed.servers = self.servers.clone();
@@ -188,11 +190,12 @@ impl ConfigFile {
             .chain(flags)
             .map(OsString::from)
             .collect();
-        let completed = self.complete_from(without_environment(command()), &words);
-        let mut args = completed.map_err(|error| ConfigError::Section {
-            field: "file".to_owned(),
-            message: error.to_string(),
-        })?;
+        let mut args = self
+            .complete_from(without_environment(command()), &words)
+            .map_err(|error| ConfigError::Section {
+                field: "file".to_owned(),
+                message: error.to_string(),
+            })?;
         // The file is meant for a pod, no matter where it is read.
         args.kube.surroundings = Surroundings::POD;
         Config::try_from(args)
@@ -242,14 +245,13 @@ fn conflicts_with_given(command: &Command, flag: &str, given: &ArgMatches) -> bo
         .get_arguments()
         .find(|arg| arg.get_long() == Some(flag));
     let excluded = arg.map(|arg| command.get_arg_conflicts_with(arg));
-    let is_given = |arg: &Arg| {
+    excluded.into_iter().flatten().any(|arg: &Arg| {
         let source = given.value_source(arg.get_id().as_str());
         matches!(
             source,
             Some(ValueSource::CommandLine | ValueSource::EnvVariable)
         )
-    };
-    excluded.into_iter().flatten().any(is_given)
+    })
 }
 
 /// The name of the field for a flag: `sync-period` becomes `syncPeriod`.
@@ -266,20 +268,20 @@ fn field_of(flag: &str) -> String {
 
 /// The flags that are fields.
 fn fields(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
-    let named = command
+    command
         .get_arguments()
-        .filter_map(|arg| Some((arg.get_long()?, arg)));
-    named.filter(|(flag, _)| !FLAGS_WITHOUT_FIELD.contains(flag))
+        .filter_map(|arg| Some((arg.get_long()?, arg)))
+        .filter(|(flag, _)| !FLAGS_WITHOUT_FIELD.contains(flag))
 }
 
 /// The problem of a value, if there is one, in the words of the flag's parser.
 fn invalid_value(command: &Command, flag: &str, values: &[String]) -> Option<String> {
     let flags = values.iter().map(|value| format!("--{flag}={value}"));
     let words = std::iter::once("foretide".to_owned()).chain(flags);
-    let error = without_environment(command.clone())
+    let text = without_environment(command.clone())
         .try_get_matches_from(words)
-        .err()?;
-    let text = error.to_string();
+        .err()?
+        .to_string();
     let reason = text.trim_start_matches("error: ").split("\n\n").next();
     let lines = reason.unwrap_or_default().lines().map(str::trim);
     Some(lines.collect::<Vec<_>>().join(" "))

@@ -241,8 +241,9 @@ fn election(args: ElectionArgs, in_cluster: bool) -> Result<Option<Election>, Co
 }
 
 fn target_kinds(values: Vec<String>) -> Result<BTreeSet<TargetKind>, ConfigError> {
-    let kinds = distinct(values).into_iter().map(|kind| kind.parse());
-    kinds
+    distinct(values)
+        .into_iter()
+        .map(|kind| kind.parse())
         .collect::<Result<_, _>>()
         .map_err(ConfigError::TargetKind)
 }
@@ -257,8 +258,8 @@ fn cost_limits(values: Vec<String>) -> Result<CostLimits, ConfigError> {
 #[must_use]
 pub fn system_zone() -> Zone {
     let system = TimeZone::system();
-    let named = system
+    system
         .iana_name()
-        .and_then(|name| Zone::parse(name, &Zone::utc()).ok());
-    named.unwrap_or_else(Zone::utc)
+        .and_then(|name| Zone::parse(name, &Zone::utc()).ok())
+        .unwrap_or_else(Zone::utc)
 }

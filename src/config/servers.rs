@@ -26,14 +26,16 @@ const RESERVED: [HeaderName; 9] = [
 /// The sections `prometheus` and `prometheusEndpoints` of a configuration file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerSections {
-    pub(super) hub: ServerSection,
-    pub(super) named: BTreeMap<String, ServerSection>,
+    /// Server of the hub.
+    pub hub: ServerSection,
+    /// Servers of member clusters, by their names.
+    pub named: BTreeMap<String, ServerSection>,
 }
 
 /// Address of one server, and credentials for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct ServerSection {
+pub struct ServerSection {
     url: Option<String>,
     bearer_token_file: Option<PathBuf>,
     basic_auth: Option<BasicAuth>,
@@ -70,9 +72,12 @@ struct Tls {
 }
 
 /// All servers of a configuration.
-pub(super) struct Servers {
-    pub(super) hub: Option<HistoryServer>,
-    pub(super) named: BTreeMap<String, HistoryServer>,
+#[derive(Debug)]
+pub struct Servers {
+    /// Server of the hub.
+    pub hub: Option<HistoryServer>,
+    /// Servers of member clusters, by their names.
+    pub named: BTreeMap<String, HistoryServer>,
 }
 
 // === impl ServerSections ===
@@ -83,7 +88,7 @@ impl ServerSections {
     ///
     /// # Errors
     /// The first URL or section that cannot be used.
-    pub(super) fn with_urls(
+    pub fn with_urls(
         self,
         hub: Option<String>,
         endpoints: Vec<String>,
@@ -115,9 +120,10 @@ impl ServerSections {
     }
 
     /// The files of all sections.
-    pub(super) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        let all = std::iter::once(&mut self.hub).chain(self.named.values_mut());
-        all.flat_map(ServerSection::files_mut)
+    pub fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        std::iter::once(&mut self.hub)
+            .chain(self.named.values_mut())
+            .flat_map(ServerSection::files_mut)
     }
 }
 
@@ -141,8 +147,12 @@ impl ServerSection {
         };
         let headers = self.headers.iter().enumerate().map(|(i, header)| {
             let field = format!("{field}.headers[{i}]");
-            let same = |other: &Header| other.name.eq_ignore_ascii_case(&header.name);
-            if self.headers.iter().take(i).any(same) {
+            if self
+                .headers
+                .iter()
+                .take(i)
+                .any(|other: &Header| other.name.eq_ignore_ascii_case(&header.name))
+            {
                 return Err(section(&field, "expected each header once"));
             }
             header.checked(&field)

@@ -41,10 +41,11 @@ const RULES: &[Rule] = &[
             "crates/base/src/leadership/elector.rs",
             "chart/src",
             "crates/page/src",
+            "crates/backtest/src",
         ],
         except: &["crates/page/src/http"],
         text: EFFECTS,
-        reason: "decisions, forecasts, elections, views and charts are pure: values in, values out, and `now` is an argument",
+        reason: "decisions, forecasts, elections, back-tests, views and charts are pure: values in, values out, and `now` is an argument",
     },
     Rule {
         places: &["domain/src"],
@@ -120,10 +121,22 @@ const RULES: &[Rule] = &[
             "src/cli/members",
             "src/cli/ui.rs",
             // The JSON of Prometheus in files.
-            "src/cli/recording/prometheus.rs",
+            "src/cli/recording.rs",
         ],
         text: &["foretide_kube::", "foretide_prometheus::"],
         reason: "only app names concrete adapters (and the commands that connect to clusters themselves)",
+    },
+    Rule {
+        places: &["crates/backtest/src"],
+        except: &[],
+        text: &[
+            "kube::Client",
+            "kube::Api",
+            "foretide_base::machine",
+            "foretide_base::clock",
+            "foretide_base::http",
+        ],
+        reason: "answers without a cluster use only the words of errors of `foretide-base`, and types of kube",
     },
     Rule {
         places: &["crates/base/src/leadership/elector.rs"],

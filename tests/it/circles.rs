@@ -218,6 +218,7 @@ fn no_imports_run_in_a_circle() {
     for place in [
         "src",
         "crates/api/src",
+        "crates/backtest/src",
         "crates/base/src",
         "crates/controller/src",
         "crates/federate/src",

@@ -1,15 +1,13 @@
 //! The division of the bounds by the policy: a table whose columns depend on the kind of assignment.
 
-use std::fmt::Write as _;
-
+use foretide_backtest::assign::Assignment;
 use foretide_domain::{Replicas, words::counted};
 use foretide_federate::{AssignmentKind, EffectivePreference, Entry, ShareStatus};
 
-use super::Assignment;
-use crate::cli::output::{Paint, Screen, Side, dash, decimal};
+use crate::cli::output::{Paint, Screen, cell, dash, decimal};
 
 /// The last division as text: the exact shares and the bounds that result from them.
-pub(super) fn budgets(assignment: &Assignment, screen: Screen) -> String {
+pub fn budgets(assignment: &Assignment, screen: Screen) -> String {
     let entries: Vec<_> = candidates(assignment);
     if entries.is_empty() {
         return String::new();
@@ -30,22 +28,20 @@ pub(super) fn budgets(assignment: &Assignment, screen: Screen) -> String {
     );
     let unassigned = assignment.decision.unassigned;
     if unassigned > Replicas::ZERO {
-        let _infallible = writeln!(
-            text,
-            "no cluster can take {} of maxReplicas",
-            counted(unassigned.get(), "replica")
-        );
+        let left = counted(unassigned.get(), "replica");
+        text.extend([format!("no cluster can take {left} of maxReplicas\n")]);
     }
-    for line in how(policy.kind) {
-        let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, line));
-    }
+    let how = how(policy.kind).iter();
+    text.extend(how.map(|line| screen.paint(Paint::Dim, line) + "\n"));
     text
 }
 
 /// The clusters that have a share or may get one.
 fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
-    let members = assignment.ledger.members.iter();
-    let mut entries: Vec<_> = members
+    let mut entries: Vec<_> = assignment
+        .ledger
+        .members
+        .iter()
         .filter(|(_, entry)| {
             matches!(
                 entry.share_status,
@@ -101,31 +97,22 @@ const fn how(kind: AssignmentKind) -> &'static [&'static str] {
 }
 
 fn undivided(entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let header = [
-        ("CLUSTER", Side::Left),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
-    ];
-    let row = |(name, entry): &(&String, &Entry)| {
-        [
-            (*name).clone(),
-            entry.min.to_string(),
-            entry.max.to_string(),
-        ]
-    };
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    screen.table(header, &rows)
+    let header = ["CLUSTER", ">MIN", ">MAX"];
+    screen.table(
+        header,
+        entries.iter().map(|(name, entry): &(&String, &Entry)| {
+            [
+                (*name).clone(),
+                entry.min.to_string(),
+                entry.max.to_string(),
+            ]
+        }),
+    )
 }
 
 fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
     let header = [
-        ("CLUSTER", Side::Left),
-        ("WEIGHT", Side::Right),
-        ("WITHIN", Side::Right),
-        ("OF MIN", Side::Right),
-        ("MIN", Side::Right),
-        ("OF MAX", Side::Right),
-        ("MAX", Side::Right),
+        "CLUSTER", ">WEIGHT", ">WITHIN", ">OF MIN", ">MIN", ">OF MAX", ">MAX",
     ];
     let bounds = assignment.policy().bounds;
     let all: f64 = entries.iter().map(|(_, entry)| weight(entry)).sum();
@@ -133,19 +120,20 @@ fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Scre
         all if all > 0.0 => decimal(n.as_f64() * weight(entry) / all),
         _ => dash(),
     };
-    let row = |(name, entry): &(&String, &Entry)| {
-        [
-            (*name).clone(),
-            entry.weight.to_string(),
-            within(assignment, name),
-            share(bounds.min, entry),
-            entry.min.to_string(),
-            share(bounds.max, entry),
-            entry.max.to_string(),
-        ]
-    };
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    screen.table(header, &rows)
+    screen.table(
+        header,
+        entries.iter().map(|(name, entry): &(&String, &Entry)| {
+            [
+                (*name).clone(),
+                entry.weight.to_string(),
+                within(assignment, name),
+                share(bounds.min, entry),
+                entry.min.to_string(),
+                share(bounds.max, entry),
+                entry.max.to_string(),
+            ]
+        }),
+    )
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
@@ -156,37 +144,40 @@ const fn weight(entry: &Entry) -> f64 {
 fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
     let prioritized = assignment.policy().kind == AssignmentKind::Prioritized;
     let header = [
-        ("CLUSTER", Side::Left),
-        (if prioritized { "PRIORITY" } else { "ORDER" }, Side::Right),
-        ("CAPACITY", Side::Right),
-        ("WITHIN", Side::Right),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
+        "CLUSTER",
+        if prioritized { ">PRIORITY" } else { ">ORDER" },
+        ">CAPACITY",
+        ">WITHIN",
+        ">MIN",
+        ">MAX",
     ];
     let most = assignment.policy().bounds.max;
-    let row = |(name, entry): &(&String, &Entry)| {
-        let priority = of(assignment, name).and_then(|standing| standing.priority);
-        let place = if prioritized {
-            priority
-        } else {
-            Some(i64::from(entry.rank) + 1)
-        };
-        [
-            (*name).clone(),
-            place.map_or_else(dash, |place| place.to_string()),
-            entry.capacity.unwrap_or(most).to_string(),
-            within(assignment, name),
-            entry.min.to_string(),
-            entry.max.to_string(),
-        ]
-    };
-    let rows: Vec<_> = entries.iter().map(row).collect();
-    screen.table(header, &rows)
+    screen.table(
+        header,
+        entries.iter().map(|(name, entry): &(&String, &Entry)| {
+            let priority = of(assignment, name).and_then(|standing| standing.priority);
+            let place = if prioritized {
+                priority
+            } else {
+                Some(i64::from(entry.rank) + 1)
+            };
+            [
+                (*name).clone(),
+                cell(place),
+                entry.capacity.unwrap_or(most).to_string(),
+                within(assignment, name),
+                entry.min.to_string(),
+                entry.max.to_string(),
+            ]
+        }),
+    )
 }
 
 fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {
-    let mut members = assignment.members.iter();
-    let member = members.find(|member| member.profile.name == name)?;
+    let member = assignment
+        .members
+        .iter()
+        .find(|member| member.profile.name == name)?;
     assignment.preference_of(&member.profile)
 }
 
@@ -194,8 +185,9 @@ fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {
 fn within(assignment: &Assignment, name: &str) -> String {
     let most = assignment.policy().bounds.max;
     let standing = of(assignment, name);
-    let bound = standing.filter(|standing| standing.min > Replicas::ZERO || standing.max < most);
-    bound.map_or_else(dash, |standing| {
-        format!("{}..{}", standing.min, standing.max)
-    })
+    standing
+        .filter(|standing| standing.min > Replicas::ZERO || standing.max < most)
+        .map_or_else(dash, |standing| {
+            format!("{}..{}", standing.min, standing.max)
+        })
 }

@@ -1,22 +1,18 @@
 //! The report of an assignment: the clusters, the division of the bounds, the action for each cluster.
 
-use std::fmt::Write as _;
-
-use foretide_domain::{
-    Replicas,
-    workload::{Mode, Strategy},
+use foretide_backtest::{
+    assign::{Assignment, NamedFleet},
+    clock,
 };
+use foretide_domain::workload::{Mode, Strategy};
 use foretide_federate::{AssignmentKind, Member, MemberDecision, Total};
 
-use super::{Assignment, NamedFleet, budgets::budgets};
-use crate::cli::{
-    decision::clock,
-    output::{Paint, Screen, Side, dash, decimal, wrapped},
-};
+use super::budgets::budgets;
+use crate::cli::output::{Paint, Screen, cell, decimal, wrapped};
 use foretide_api::status::is_healthy;
 
 /// The report as text.
-pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {
+pub fn text(assignment: &Assignment, screen: Screen) -> String {
     let mut blocks = vec![heading(assignment, screen)];
     blocks.extend(division(assignment, screen));
     blocks.retain(|block| !block.is_empty());
@@ -24,7 +20,7 @@ pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {
 }
 
 /// The report without the heading: the clusters, the division, the actions.
-pub(in crate::cli) fn division(assignment: &Assignment, screen: Screen) -> [String; 5] {
+pub fn division(assignment: &Assignment, screen: Screen) -> [String; 5] {
     [
         seen(assignment, screen),
         left_out(assignment, screen),
@@ -49,15 +45,11 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
     };
     let at = clock(assignment.decision.at);
     let at = format!("{strategy}; {at}; demand and capacity are in replicas");
-    format!(
-        "{}  {} {}, {} to {} replicas{each}\n{}\n",
-        screen.paint(Paint::Strong, name),
-        workload.target.kind,
-        workload.target.name,
-        workload.bounds.min,
-        workload.bounds.max,
-        screen.paint(Paint::Dim, &at)
-    )
+    let title = format!(
+        "{} {}, {} to {} replicas{each}",
+        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max
+    );
+    screen.title(name, &title, &at)
 }
 
 // --- The clusters.
@@ -65,34 +57,23 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
 /// The clusters as observed.
 fn seen(assignment: &Assignment, screen: Screen) -> String {
     let header = [
-        ("CLUSTER", Side::Left),
-        ("HEALTH", Side::Left),
-        ("REPLICAS", Side::Right),
-        ("READY", Side::Right),
-        ("PENDING", Side::Right),
-        ("CAPACITY", Side::Right),
-        ("DEMAND", Side::Right),
+        "CLUSTER",
+        "HEALTH",
+        ">REPLICAS",
+        ">READY",
+        ">PENDING",
+        ">CAPACITY",
+        ">DEMAND",
     ];
     let mut members: Vec<_> = assignment.members.iter().collect();
     members.sort_by(|a, b| a.profile.name.cmp(&b.profile.name));
-    let rows: Vec<_> = members
-        .into_iter()
-        .map(|member| seen_row(assignment, member))
-        .collect();
-    format!(
-        "{}{}",
-        screen.table(header, &rows),
-        totals(&assignment.total, assignment.policy().mode)
-    )
+    let rows = members.into_iter().map(|it| seen_row(assignment, it));
+    let total = totals(&assignment.total, assignment.policy().mode);
+    screen.table(header, rows) + &total
 }
 
 fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
-    let count = |of: fn(&foretide_federate::Pods) -> Replicas| {
-        member
-            .pods
-            .as_ref()
-            .map_or_else(dash, |pods| of(pods).to_string())
-    };
+    let pods = member.pods.as_ref();
     let elastic = assignment
         .preference_of(&member.profile)
         .is_some_and(|standing| standing.elastic);
@@ -104,11 +85,11 @@ fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
     [
         member.profile.name.clone(),
         health(member).to_owned(),
-        count(|pods| pods.replicas),
-        count(|pods| pods.ready),
-        count(|pods| pods.unschedulable),
+        cell(pods.map(|pods| pods.replicas)),
+        cell(pods.map(|pods| pods.ready)),
+        cell(pods.map(|pods| pods.unschedulable)),
         capacity,
-        member.demand.map_or_else(dash, decimal),
+        cell(member.demand.map(decimal)),
     ]
 }
 
@@ -141,25 +122,16 @@ fn totals(total: &Total, mode: Mode) -> String {
 
 /// Clusters that do not participate, each with its reason.
 fn left_out(assignment: &Assignment, screen: Screen) -> String {
-    let mut text = String::new();
-    for member in &assignment.members {
+    let lines = assignment.members.iter().filter_map(|member| {
         let name = &member.profile.name;
         let why = match assignment.decision.member(name) {
             None => "spec.clusterAffinity does not select it".to_owned(),
             Some(decided) if is_excluded(assignment, decided) => decided.sentence(),
-            Some(_) => continue,
+            Some(_) => return None,
         };
-        let _infallible = writeln!(
-            text,
-            "{}",
-            wrapped(
-                &format!("{name} does not participate: {why}"),
-                screen.width(),
-                "  "
-            )
-        );
-    }
-    text
+        Some(screen.line(None, format!("{name} does not participate: {why}")))
+    });
+    lines.collect()
 }
 
 /// Returns whether a member is excluded from the division.
@@ -171,38 +143,33 @@ fn is_excluded(assignment: &Assignment, decided: &MemberDecision) -> bool {
 
 fn decided(assignment: &Assignment, screen: Screen) -> String {
     let header = [
-        ("CLUSTER", Side::Left),
-        ("ACTION", Side::Left),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
-        ("FLOOR", Side::Right),
-        ("REPLICAS", Side::Right),
-        ("REASONS", Side::Left),
+        "CLUSTER",
+        "ACTION",
+        ">MIN",
+        ">MAX",
+        ">FLOOR",
+        ">REPLICAS",
+        "REASONS",
     ];
-    let members = assignment.decision.members.iter();
-    let taking_part: Vec<_> = members
+    let taking_part: Vec<_> = assignment
+        .decision
+        .members
+        .iter()
         .filter(|member| !is_excluded(assignment, member))
         .collect();
     if taking_part.is_empty() {
         return String::new();
     }
-    let rows: Vec<_> = taking_part
+    let rows = taking_part.iter().map(|member| decided_row(member));
+    let mut text = screen.table(header, rows);
+    let sentences = taking_part
         .iter()
-        .map(|member| decided_row(member))
-        .collect();
-    let mut text = screen.table(header, &rows);
-    for member in taking_part {
-        let line = format!("{}: {}", member.name, member.sentence());
-        let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));
-    }
-    let order = ordered(assignment);
+        .map(|it| format!("{}: {}", it.name, it.sentence()));
+    text.extend(sentences.map(|line| screen.line(None, line)));
+    let order = assignment.order();
     if order.len() > 1 {
-        let line = format!("order of writes: {}", order.join(", "));
-        let _infallible = writeln!(
-            text,
-            "{}",
-            screen.paint(Paint::Dim, &wrapped(&line, screen.width(), "  "))
-        );
+        let order = order.join(", ");
+        text += &screen.line(Some(Paint::Dim), format!("order of writes: {order}"));
     }
     text
 }
@@ -216,34 +183,26 @@ fn decided_row(member: &MemberDecision) -> [String; 7] {
         member.min.to_string(),
         member.max.to_string(),
         member.floor.to_string(),
-        member
-            .replicas
-            .map_or_else(dash, |replicas| replicas.to_string()),
+        cell(member.replicas),
         reasons.chain(hold).collect::<Vec<_>>().join(", "),
     ]
-}
-
-/// The members that are written, in order.
-pub(super) fn ordered(assignment: &Assignment) -> Vec<&str> {
-    let decision = &assignment.decision;
-    let order = decision
-        .order
-        .iter()
-        .filter_map(|at| decision.members.get(*at));
-    order.map(|member| member.name.as_str()).collect()
 }
 
 /// The unhealthy conditions.
 fn conditions(assignment: &Assignment, screen: Screen) -> String {
     let mut text = String::new();
     for condition in &assignment.decision.conditions {
-        let kind = condition.kind.as_str();
-        if is_healthy(kind, condition.status.as_str()) {
-            continue;
+        let (kind, status) = (condition.kind.as_str(), condition.status.as_str());
+        if !is_healthy(kind, status) {
+            let head = format!("{kind} {status} {}", condition.reason);
+            let message = wrapped(&condition.message, screen.width() - 2, "  ");
+            text.extend([
+                &*screen.paint(Paint::Warning, &head),
+                "\n  ",
+                &message,
+                "\n",
+            ]);
         }
-        let head = format!("{kind} {} {}", condition.status.as_str(), condition.reason);
-        let message = wrapped(&condition.message, screen.width() - 2, "  ");
-        let _infallible = writeln!(text, "{}\n  {message}", screen.paint(Paint::Warning, &head));
     }
     text
 }

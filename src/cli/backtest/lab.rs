@@ -9,25 +9,28 @@
 
 use std::{fmt, ops::ControlFlow};
 
+use foretide_backtest::{
+    Error,
+    inputs::{self, AutoscalerWorkload},
+    manifest::{self, Document},
+    recording::{History, parse_zone},
+    report::{BacktestReport, Comparison},
+    setup::{EvaluationOptions, Setup},
+    sweep::Quantiles,
+    template::{TemplateSource, parse_request},
+};
 use foretide_chart::{Chart, Scatter};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::cron::Zone;
 
-use super::{
-    BacktestReport, BacktestSetup, Baseline, Comparison, EvaluationOptions, Quantiles, page,
-    setup::parse_start_up, view,
-};
+use super::{page, parse_start_up};
 use crate::cli::{
     context::CommandContext,
     history::parse_duration,
-    inputs::{self, AutoscalerWorkload, History},
-    manifest::{self, Document},
     output::{CommandOutput, Failure},
-    recording::parse_zone,
-    template::{TemplateSource, parse_request},
+    recording,
 };
 use foretide_api::autoscaler::Autoscaler;
-use foretide_base::error::chain;
 use foretide_page::api::{Changes, Experiment, NamedText};
 
 const MIB: usize = 1 << 20;
@@ -58,21 +61,23 @@ pub fn run(
     let mut documents = documents(experiment)?;
     let name = experiment.name.as_deref();
     let converted = inputs::convert(&mut documents, name)?;
-    let chosen = inputs::chosen_one(&documents, name, context)?;
+    let chosen = inputs::chosen_one(&documents, name, &context.validator())?;
     let mut chosen = applied(&experiment.changes, chosen, context)?;
     let histories = recorded(experiment, &chosen)?;
     let missing = inputs::without_history(&mut chosen.workload, &histories);
-    let texts = experiment.requests.iter();
-    let parsed = texts.map(|text| parse_request(text).map_err(flag("--request")));
-    let requests = parsed.collect::<Result<Vec<_>, _>>()?;
+    let requests = experiment
+        .requests
+        .iter()
+        .map(|text| parse_request(text).map_err(flag("--request")))
+        .collect::<Result<Vec<_>, _>>()?;
     let template = TemplateSource {
         documents: &documents,
         requests: &requests,
     };
-    let mut setup = BacktestSetup::of(chosen, &histories, template, options(experiment)?)?;
-    setup.note_input(converted, missing, Baseline::Hpa);
+    let mut setup = Setup::of(chosen, &histories, template, options(experiment)?)?;
+    setup.note_input(converted, missing, true);
     let comparison = Comparison {
-        baseline: Baseline::Hpa,
+        with_plain: true,
         quantiles: quantiles(experiment)?,
         bounds: Vec::new(),
     };
@@ -101,11 +106,12 @@ fn require_size(experiment: &Experiment) -> Result<(), Failure> {
 }
 
 fn documents(experiment: &Experiment) -> Result<Vec<Document>, Failure> {
-    let parse = |it: &NamedText| manifest::parse(&it.name, &it.text);
-    let parsed = experiment.manifests.iter().map(parse);
-    let all = parsed.collect::<Result<Vec<_>, _>>();
-    let documents = all.map_err(|error| Failure::invalid(chain(&error)))?;
-    Ok(documents.into_iter().flatten().collect())
+    let all = experiment
+        .manifests
+        .iter()
+        .map(|it: &NamedText| manifest::parse(&it.name, &it.text))
+        .collect::<Result<Vec<_>, _>>();
+    Ok(all.map_err(Error::from)?.into_iter().flatten().collect())
 }
 
 fn recorded(experiment: &Experiment, chosen: &AutoscalerWorkload) -> Result<Vec<History>, Failure> {
@@ -115,7 +121,7 @@ fn recorded(experiment: &Experiment, chosen: &AutoscalerWorkload) -> Result<Vec<
         .iter()
         .map(|it| (it.metric.as_deref(), it));
     inputs::recorded(&chosen.workload, given, |metric, it| {
-        History::parse(metric, &it.name, &it.text, zone.as_ref())
+        recording::parse(metric, &it.name, &it.text, zone.as_ref()).map_err(Failure::invalid)
     })
 }
 
@@ -177,7 +183,7 @@ fn applied(
     change(changes, &mut ehpa);
     let object = serde_json::to_value(&ehpa).map_err(Failure::invalid)?;
     let applied = Document::of("the applied manifest".to_owned(), &object);
-    inputs::chosen_one(&[applied], None, context)
+    Ok(inputs::chosen_one(&[applied], None, &context.validator())?)
 }
 
 fn change(changes: &Changes, ehpa: &mut EffectiveHorizontalPodAutoscaler) {
@@ -212,7 +218,7 @@ impl LabReport {
     /// The report as `foretide backtest -o json` prints it.
     #[must_use]
     pub fn json(&self) -> String {
-        CommandOutput::json("Backtest", view::json(&self.report)).text
+        CommandOutput::json("Backtest", &self.report).text
     }
 
     /// The chart of both runs, for a page with [`foretide_chart::STYLE`].
@@ -248,7 +254,7 @@ impl LabReport {
     /// # Errors
     /// The object cannot be written as YAML.
     pub fn manifest(&self) -> Result<String, Failure> {
-        manifest::written(&self.report.setup.autoscaler)
+        Ok(manifest::written(&self.report.setup.autoscaler)?)
     }
 
     /// Missing and doubtful parts of the histories.
@@ -262,7 +268,8 @@ impl LabReport {
 impl fmt::Debug for LabReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.report.setup.autoscaler.name();
-        let mut report = f.debug_struct("LabReport");
-        report.field("name", &name).finish_non_exhaustive()
+        f.debug_struct("LabReport")
+            .field("name", &name)
+            .finish_non_exhaustive()
     }
 }

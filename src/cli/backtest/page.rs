@@ -1,27 +1,25 @@
 //! The report of a back-test as a chart, and as a page.
 
-use foretide_chart::{Chart, Dot, Headline, Role, Scatter, Unit};
-use foretide_domain::{
-    proposal,
-    sim::{Minute, Score},
-};
-
-use super::{
-    BacktestReport, RunResult,
-    view::{absences, heading, panel, results, worst_load},
-    worst,
-};
-use crate::cli::{
+use foretide_backtest::{
     manifest,
+    report::BacktestReport,
+    runs::RunResult,
+    worst::{ShortHour, ShortMinute},
+};
+use foretide_chart::{Chart, Dot, Headline, Role, Scatter, Unit};
+use foretide_domain::{proposal, sim::Score};
+
+use super::view::{absences, heading, panel};
+use crate::cli::{
     output::Failure,
-    report::{self, Page, Section, Table, count, figure, number, paragraph, time},
+    report::{self, Page, count, figure, number, paragraph, time},
 };
 use crate::html::Html;
 
 /// The chart: one panel per run, on one scale.
-pub(super) fn chart(report: &BacktestReport) -> Chart {
+pub fn chart(report: &BacktestReport) -> Chart {
     let setup = &report.setup;
-    let named = results(report).zip(["foretide", "plain-hpa"]);
+    let named = report.candidates.iter().zip(["foretide", "plain-hpa"]);
     let panels = named.map(|(result, id)| foretide_chart::Panel {
         id: id.to_owned(),
         name: result.name.to_owned(),
@@ -32,14 +30,13 @@ pub(super) fn chart(report: &BacktestReport) -> Chart {
         }),
         ..panel(report, result).chart(result)
     });
-    let plain = report.plain.as_ref();
+    let difference = report.difference.as_ref();
     Chart {
         title: format!(
             "{}: replicas needed and serving, minute by minute",
             setup.autoscaler.name()
         ),
-        description: plain
-            .map_or_else(String::new, |plain| report.ours.score.verdict(&plain.score)),
+        description: difference.map_or_else(String::new, |it| it.message.clone()),
         span: (setup.from, setup.until),
         panels: panels.collect(),
         ..Chart::default()
@@ -50,7 +47,7 @@ pub(super) fn chart(report: &BacktestReport) -> Chart {
 ///
 /// # Errors
 /// The manifest cannot be written.
-pub(super) fn html(report: &BacktestReport) -> Result<String, Failure> {
+pub fn html(report: &BacktestReport) -> Result<String, Failure> {
     let setup = &report.setup;
     let (title, about) = heading(report);
     let sections = [
@@ -70,7 +67,6 @@ pub(super) fn html(report: &BacktestReport) -> Result<String, Failure> {
             report::listing(&manifest::written(&setup.autoscaler)?),
         ),
     ];
-    let sections = sections.map(|(heading, content)| Section { heading, content });
     let page = Page {
         title: format!("{}: {title}", setup.autoscaler.name()),
         about,
@@ -81,8 +77,9 @@ pub(super) fn html(report: &BacktestReport) -> Result<String, Failure> {
 }
 
 /// Costs of each quantile against its short minutes, with the runs for comparison.
-pub(super) fn prices(report: &BacktestReport) -> Scatter {
-    let plain = report.plain.as_ref().map(|plain| &plain.score);
+pub fn prices(report: &BacktestReport) -> Scatter {
+    let plain = report.candidates.plain.as_ref();
+    let plain = plain.map(|plain| &plain.score);
     let (measure, unit) = match plain {
         Some(_) => ("replica-hours beside the plain HPA", Unit::Percent),
         None => ("replica-hours", Unit::None),
@@ -93,8 +90,9 @@ pub(super) fn prices(report: &BacktestReport) -> Scatter {
         x: plain.map_or_else(|| score.replica_hours(), |plain| score.more_percent(plain)),
         y: f64::from(score.under),
     };
-    let sweep = report.sweep.iter();
-    let mut dots: Vec<_> = sweep
+    let mut dots: Vec<_> = report
+        .sweep
+        .iter()
         .map(|run| dot(run.quantile.to_string(), Role::Forecast, &run.score))
         .collect();
     dots.extend(plain.map(|plain| dot("plain HPA".to_owned(), Role::Observed, plain)));
@@ -110,9 +108,9 @@ pub(super) fn prices(report: &BacktestReport) -> Scatter {
 
 /// The difference between the runs; without a baseline, how the one run did.
 fn sentence(report: &BacktestReport) -> String {
-    let score = &report.ours.score;
-    match &report.plain {
-        Some(plain) => score.verdict(&plain.score),
+    let score = &report.candidates.ours.score;
+    match &report.difference {
+        Some(difference) => difference.message.clone(),
         None => format!(
             "Foretide is short of replicas for {} of {} min and uses {:.1} replica-hours",
             score.under,
@@ -121,6 +119,15 @@ fn sentence(report: &BacktestReport) -> String {
         ),
     }
 }
+
+/// The columns of [`figures`].
+const FIGURES: [&str; 5] = [
+    "Minutes short",
+    "Of all",
+    "Demand not served",
+    "Replica-hours",
+    "Scale actions",
+];
 
 /// The figures of a score, in the order of their columns.
 fn figures(score: &Score) -> [Html; 5] {
@@ -136,121 +143,102 @@ fn figures(score: &Score) -> [Html; 5] {
 }
 
 fn numbers(report: &BacktestReport) -> Html {
-    let row = |result: &RunResult| {
-        let name = [Html::text(result.name)];
-        name.into_iter().chain(figures(&result.score)).collect()
-    };
-    let score = &report.ours.score;
+    let score = &report.candidates.ours.score;
     let caption = format!("{} minutes with a known demand", score.minutes);
-    Table {
-        caption: &caption,
-        header: &[
-            "Run",
-            "Minutes short",
-            "Of all",
-            "Demand not served",
-            "Replica-hours",
-            "Scale actions",
-        ],
-        rows: results(report).map(row).collect(),
-        ends_in_words: false,
-    }
-    .html()
+    let mut header = vec!["Run"];
+    header.extend(FIGURES);
+    let rows = report.candidates.iter().map(|result: &RunResult| {
+        [Html::text(result.name)]
+            .into_iter()
+            .chain(figures(&result.score))
+            .collect()
+    });
+    report::numbers(&caption, &header, rows)
 }
 
 fn sweep(report: &BacktestReport) -> Html {
     if report.sweep.is_empty() {
         return Html::default();
     }
-    let plain = report.plain.as_ref();
     let rows = report.sweep.iter().map(|run| {
-        let percent = plain.map(|plain| run.score.more_percent(&plain.score));
-        let more = percent.map(|more| number(more, &format!("{more:+.1} %")));
-        let name = [number(run.quantile, &run.quantile.to_string())];
-        let cells = name.into_iter().chain(figures(&run.score));
-        cells.chain([more.unwrap_or_default()]).collect()
+        let more = run
+            .more_percent
+            .map(|more| number(more, &format!("{more:+.1} %")));
+        [number(run.quantile, &run.quantile.to_string())]
+            .into_iter()
+            .chain(figures(&run.score))
+            .chain([more.unwrap_or_default()])
+            .collect()
     });
-    let table = Table {
-        caption: "The same minutes with other values of spec.prediction.quantile",
-        header: &[
-            "Quantile",
-            "Minutes short",
-            "Of all",
-            "Demand not served",
-            "Replica-hours",
-            "Scale actions",
-            "Beside the plain HPA",
-        ],
-        rows: rows.collect(),
-        ends_in_words: false,
-    };
+    let mut header = vec!["Quantile"];
+    header.extend(FIGURES);
+    header.push("Beside the plain HPA");
+    let caption = "The same minutes with other values of spec.prediction.quantile";
     Html::all([
         figure("other quantiles", Html::scatter(&prices(report))),
-        table.html(),
+        report::numbers(caption, &header, rows),
     ])
 }
 
 fn worst_minutes(report: &BacktestReport) -> Html {
-    let row = |minute: &&Minute| {
-        let (metric, demand) = worst_load(report, minute).unwrap_or_default();
-        let shown = proposal::Unit::of_metric(&metric).amount(demand);
-        let needed = minute.needed().unwrap_or_default();
-        vec![
-            time(minute.at),
-            number(demand, &shown),
-            Html::text(&metric),
-            count(needed.get()),
-            count(minute.ready.get()),
-            count(minute.asked.get()),
-        ]
-    };
-    let tables = results(report).map(|result| {
-        let minutes = worst::minutes(&result.minutes);
+    let header = [
+        "Minute",
+        "Demand",
+        "Of",
+        "Replicas needed",
+        "Serving",
+        "Requested",
+    ];
+    let tables = report.candidates.iter().map(|result| {
         let caption = format!("{}: where the most replicas were missing", result.name);
-        Table {
-            caption: &caption,
-            header: &[
-                "Minute",
-                "Demand",
-                "Of",
-                "Replicas needed",
-                "Serving",
-                "Requested",
-            ],
-            rows: minutes.iter().map(row).collect(),
-            ends_in_words: false,
-        }
-        .html()
+        report::numbers(
+            &caption,
+            &header,
+            result
+                .shortages
+                .worst_minutes
+                .iter()
+                .map(|minute: &ShortMinute| {
+                    let metric = minute.metric.as_deref().unwrap_or_default();
+                    let demand = minute.demand.unwrap_or_default();
+                    vec![
+                        time(minute.at),
+                        number(demand, &proposal::Unit::of_metric(metric).amount(demand)),
+                        Html::text(metric),
+                        count(minute.needed_replicas.unwrap_or_default().get()),
+                        count(minute.ready_replicas.get()),
+                        count(minute.asked_replicas.get()),
+                    ]
+                }),
+        )
     });
     Html::all(tables)
 }
 
 fn worst_hours(report: &BacktestReport) -> Html {
-    let row = |hour: &worst::ShortHour| {
-        vec![
-            time(hour.at),
-            count(hour.minutes),
-            number(hour.missing, &format!("{:.1}", hour.missing)),
-            count(hour.needed.get()),
-            count(hour.ready.get()),
-        ]
-    };
-    let tables = results(report).map(|result| {
-        let hours = worst::hours(&result.minutes);
+    let header = [
+        "Hour from",
+        "Minutes short",
+        "Replica-minutes missing",
+        "Most needed",
+        "Fewest serving",
+    ];
+    let tables = report.candidates.iter().map(|result| {
         let caption = format!("{}: where the most was not served", result.name);
-        Table {
-            caption: &caption,
-            header: &[
-                "Hour from",
-                "Minutes short",
-                "Replica-minutes missing",
-                "Most needed",
-                "Fewest serving",
-            ],
-            rows: hours.iter().map(row).collect(),
-            ends_in_words: false,
-        }
-        .html()
+        report::numbers(
+            &caption,
+            &header,
+            result.shortages.worst_hours.iter().map(|hour: &ShortHour| {
+                let missing = hour.missing_replica_minutes;
+                vec![
+                    time(hour.at),
+                    count(hour.under_provisioned_minutes),
+                    number(missing, &format!("{missing:.1}")),
+                    count(hour.needed_replicas.get()),
+                    count(hour.ready_replicas.get()),
+                ]
+            }),
+        )
     });
     Html::all(tables)
 }

@@ -1,77 +1,61 @@
 //! The picture of one run: demand as an area, serving replicas as a line of steps above it, the forecast as a band or a
 //! line, and missing replicas as a shaded area. All are counted in replicas, so that several metrics share one scale.
 
+use foretide_backtest::runs::RunResult;
 use foretide_chart::{self as chart, Band, Layer, Mark, Point, Role, Shortage, Unit};
 use foretide_domain::sim::{MINUTE, Minute};
 use foretide_models::{Prediction, Sample};
 use jiff::Timestamp;
 
 use crate::cli::{
-    backtest::RunResult,
     output::{Paint, Screen, Size, flowed},
     plot::Plot,
 };
 
 /// One picture.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct Panel<'a> {
+pub struct Panel<'a> {
     /// The minutes so far.
-    pub(in crate::cli) minutes: &'a [Minute],
+    pub minutes: &'a [Minute],
     /// Forecasts, past and present, in replicas.
-    pub(in crate::cli) forecast: &'a [Prediction],
+    pub forecast: &'a [Prediction],
     /// Span of the time axis.
-    pub(in crate::cli) span: (Timestamp, Timestamp),
+    pub span: (Timestamp, Timestamp),
     /// The top of the scale.
-    pub(in crate::cli) top: f64,
+    pub top: f64,
 }
 
 // === impl Panel ===
 
 impl Panel<'_> {
     /// The picture in characters, one line per row.
-    pub(in crate::cli) fn draw(&self, size: Size, screen: Screen) -> String {
-        let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
-        let plot = Plot {
+    #[must_use]
+    pub fn draw(&self, size: Size, screen: Screen) -> String {
+        Plot {
             history: &self.demand(),
             capacity: &self.capacity(),
             shortages: &self.shortages(),
             forecast: self.forecast,
             span: Some(self.span),
             top: Some(self.top),
-            ..Plot::new(&label)
-        };
-        plot.render(size, screen)
+            ..Plot::of_replicas()
+        }
+        .render(size, screen)
     }
 
     /// The picture as data, without its name and totals; the forecast is that of `result`.
-    pub(in crate::cli) fn chart(&self, result: &RunResult) -> chart::Panel {
-        let points = |samples: Vec<Sample>| samples.into_iter().map(point).collect();
-        let mut layers = vec![Layer::new(
-            "needed",
-            NEEDED,
-            Role::Observed,
-            Mark::Area(points(self.demand())),
-        )];
+    #[must_use]
+    pub fn chart(&self, result: &RunResult) -> chart::Panel {
+        let needed = Mark::Area(points(self.demand()));
+        let mut layers = vec![Layer::new("needed", NEEDED, Role::Observed, needed)];
         if let Some(about) = forecast_legend(result) {
-            layers.push(Layer::new(
-                "forecast",
-                &about,
-                Role::Forecast,
-                self.expected(),
-            ));
+            let expected = self.expected();
+            layers.push(Layer::new("forecast", &about, Role::Forecast, expected));
         }
-        layers.push(Layer::new(
-            "short",
-            SHORT,
-            Role::Short,
-            Mark::Shortage(self.shortages()),
-        ));
-        layers.push(Layer::new(
-            "serving",
-            SERVING,
-            Role::Desired,
-            Mark::Steps(points(self.capacity())),
-        ));
+        let short = Mark::Shortage(self.shortages());
+        layers.push(Layer::new("short", SHORT, Role::Short, short));
+        let serving = Mark::Steps(points(self.capacity()));
+        layers.push(Layer::new("serving", SERVING, Role::Desired, serving));
         chart::Panel {
             unit: Unit::Replicas,
             top: Some(self.top),
@@ -82,51 +66,54 @@ impl Panel<'_> {
 
     /// A band up to the upper values, or a line if none are known.
     fn expected(&self) -> Mark {
+        let forecast = self.forecast.iter();
         if self.forecast.iter().all(|p| p.upper.is_none()) {
-            let sample = |p: &Prediction| {
-                point(Sample {
-                    at: p.at,
-                    value: p.value,
-                })
-            };
-            return Mark::Line(self.forecast.iter().map(sample).collect());
+            let line = forecast.map(|&Prediction { at, value, .. }| Point { at, value });
+            return Mark::Line(line.collect());
         }
-        let band = |p: &Prediction| Band {
+        let band = forecast.map(|p| Band {
             at: p.at,
             low: p.value,
             high: p.upper.unwrap_or(p.value),
-        };
-        Mark::Band(self.forecast.iter().map(band).collect())
+        });
+        Mark::Band(band.collect())
     }
 
     fn demand(&self) -> Vec<Sample> {
-        let minutes = self.minutes.iter();
-        let demand = minutes.filter_map(|m| Some(sample(m, m.load?.replicas())));
-        demand.collect()
+        self.minutes
+            .iter()
+            .filter_map(|m| Some(sample(m, m.load?.replicas())))
+            .collect()
     }
 
     fn capacity(&self) -> Vec<Sample> {
-        let minutes = self.minutes.iter();
-        minutes.map(|m| sample(m, m.ready.as_f64())).collect()
+        self.minutes
+            .iter()
+            .map(|m| sample(m, m.ready.as_f64()))
+            .collect()
     }
 
     fn shortages(&self) -> Vec<Shortage> {
-        let short = self.minutes.iter().filter(|m| m.is_under_provisioned());
-        let shortages = short.map(|minute| Shortage {
-            at: minute.at,
-            until: minute.at.checked_add(MINUTE).unwrap_or(Timestamp::MAX),
-            had: minute.ready.as_f64(),
-            needed: minute.load.map_or(0.0, |load| load.replicas()),
-        });
-        shortages.collect()
+        self.minutes
+            .iter()
+            .filter(|m| m.is_under_provisioned())
+            .map(|minute| Shortage {
+                at: minute.at,
+                until: minute.at.checked_add(MINUTE).unwrap_or(Timestamp::MAX),
+                had: minute.ready.as_f64(),
+                needed: minute.load.map_or(0.0, |load| load.replicas()),
+            })
+            .collect()
     }
 }
 
-fn point(sample: Sample) -> Point {
-    Point {
-        at: sample.at,
-        value: sample.value,
-    }
+/// The samples as points of a chart.
+#[must_use]
+pub fn points(samples: Vec<Sample>) -> Vec<Point> {
+    samples
+        .into_iter()
+        .map(|Sample { at, value }| Point { at, value })
+        .collect()
 }
 
 fn sample(minute: &Minute, value: f64) -> Sample {
@@ -137,7 +124,8 @@ fn sample(minute: &Minute, value: f64) -> Sample {
 }
 
 /// The legend, in lines of at most `width` columns; the forecast is that of `ours`.
-pub(in crate::cli) fn legend(ours: &RunResult, width: usize, screen: Screen) -> String {
+#[must_use]
+pub fn legend(ours: &RunResult, width: usize, screen: Screen) -> String {
     let (area, steps, band, line, short) = if screen.unicode {
         ("⣿", "─", "⡇⡇", "⠒⠒", "▓")
     } else {

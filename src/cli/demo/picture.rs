@@ -1,15 +1,17 @@
 //! The picture of the demo: both runs over the same minutes, drawn on one time axis.
 
-use std::fmt::Write as _;
-
+use foretide_backtest::{
+    clock,
+    runs::{RunResult, Runs},
+    setup::Setup,
+};
 use foretide_chart::{Chart, Headline};
 use foretide_models::Prediction;
 use jiff::Timestamp;
 
 use super::scenario::Scenario;
 use crate::cli::{
-    backtest::{BacktestSetup, Panel, RunResult, legend},
-    decision::clock,
+    backtest::{Panel, legend},
     output::{Paint, Screen, Size, wrapped},
     web::ADDRESS,
 };
@@ -32,22 +34,23 @@ const ROOMY: usize = 24;
 const UNIT: &str = "min short";
 
 /// Both runs, completed.
-pub(super) struct Picture {
+pub struct Picture {
     scenario: Scenario,
     span: (Timestamp, Timestamp),
     ours: RunResult,
     plain: RunResult,
     /// Explanation of the number of replicas that Foretide has at the end.
-    pub(super) sentence: String,
+    pub sentence: String,
 }
 
 // === impl Picture ===
 
 impl Picture {
     /// Runs Foretide and the plain HPA.
-    pub(super) fn of(setup: &BacktestSetup, scenario: Scenario) -> Self {
-        let (mut ours, mut plain) = (setup.ours(), setup.plain());
-        for _ in 0..setup.lead_in() {
+    pub fn of(setup: &Setup, scenario: Scenario) -> Self {
+        let runs = Runs::of(setup);
+        let (mut ours, mut plain) = (runs.ours(), runs.plain());
+        for _ in 0..runs.lead_in() {
             ours.minute();
             plain.minute();
         }
@@ -58,7 +61,7 @@ impl Picture {
             plain: RunResult::new("plain HPA"),
             sentence: String::new(),
         };
-        for _ in 0..setup.minutes() {
+        for _ in 0..runs.minutes() {
             picture.sentence = picture.ours.add(&mut ours).message();
             picture.plain.add(&mut plain);
         }
@@ -66,7 +69,7 @@ impl Picture {
     }
 
     /// The picture and the totals in characters, so that both fit on the screen above the next prompt.
-    pub(super) fn text(&self, screen: Screen) -> String {
+    pub fn text(&self, screen: Screen) -> String {
         let size = screen.size.map_or(PIPED, |size| Size {
             columns: size.columns.clamp(1, MOST_COLUMNS),
             rows: size.rows.saturating_sub(1),
@@ -80,7 +83,7 @@ impl Picture {
     }
 
     /// The picture as data.
-    pub(super) fn chart(&self) -> Chart {
+    pub fn chart(&self) -> Chart {
         Chart {
             title: format!("foretide demo: {}", self.scenario.about()),
             span: self.span,
@@ -157,7 +160,7 @@ impl Picture {
         for total in totals(result) {
             columns += 3 + total.chars().count();
             if columns <= size.columns {
-                let _infallible = write!(text, "   {total}");
+                text.extend([format!("   {total}")]);
             }
         }
         let columns = size.columns.saturating_sub(SCALE);

@@ -3,19 +3,19 @@
 //! The demand is a sum of bumps, with noise from a hashed counter; no randomness, no clock.
 
 use clap::ValueEnum;
+use foretide_backtest::{
+    Error,
+    inputs::{self, AutoscalerWorkload},
+    manifest,
+    recording::History,
+    setup::{EvaluationOptions, Setup},
+    template::TemplateSource,
+};
 use foretide_domain::sim::Recording;
 use foretide_models::Sample;
 use jiff::Timestamp;
 
-use crate::cli::{
-    backtest::{BacktestSetup, EvaluationOptions},
-    context::CommandContext,
-    inputs::{self, History},
-    manifest,
-    output::Failure,
-    template::TemplateSource,
-};
-use foretide_base::error::chain;
+use crate::cli::{context::CommandContext, output::Failure};
 
 /// The autoscaler that the demo runs.
 const AUTOSCALER: &str = include_str!("autoscaler.yaml");
@@ -28,7 +28,7 @@ const SHOWN: i64 = 9;
 const SHOWN_FROM: i64 = 360;
 const SHOWN_UNTIL: i64 = 1080;
 /// Request of each pod, in milli-cores.
-pub(super) const REQUEST: i64 = 200;
+const REQUEST: i64 = 200;
 
 /// Demand of the day that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -46,31 +46,19 @@ pub enum Scenario {
 
 impl Scenario {
     /// The example with this scenario's demand.
-    pub(super) fn setup(self, context: &CommandContext) -> Result<BacktestSetup, Failure> {
-        let documents =
-            manifest::parse("demo", AUTOSCALER).map_err(|e| Failure::invalid(chain(&e)))?;
-        let chosen = inputs::chosen_one(&documents, None, context)?;
-        let history = History {
-            metric: "resource.cpu".to_owned(),
-            file: "demo".to_owned(),
-            recording: Recording::new(self.samples()),
-            notes: Vec::new(),
-        };
+    pub fn setup(self, context: &CommandContext) -> Result<Setup, Failure> {
+        let documents = manifest::parse("demo", AUTOSCALER).map_err(Error::from)?;
+        let chosen = inputs::chosen_one(&documents, None, &context.validator())?;
         let options = EvaluationOptions {
             from: Some(minute(SHOWN * DAY + SHOWN_FROM)),
             until: Some(minute(SHOWN * DAY + SHOWN_UNTIL)),
             ..EvaluationOptions::default()
         };
-        let requests = [("cpu".to_owned(), REQUEST)];
-        let template = TemplateSource {
-            documents: &documents,
-            requests: &requests,
-        };
-        BacktestSetup::of(chosen, &[history], template, options)
+        Ok(setup(chosen, "resource.cpu", self.samples(), options)?)
     }
 
     /// Short description for the heading.
-    pub(super) const fn about(self) -> &'static str {
+    pub const fn about(self) -> &'static str {
         match self {
             Self::Shop => "a web shop with rushes at 9 and 13",
             Self::Batch => "batch jobs at every full hour",
@@ -79,7 +67,7 @@ impl Scenario {
     }
 
     /// The top of the scale, in replicas.
-    pub(super) const fn top(self) -> f64 {
+    pub const fn top(self) -> f64 {
         match self {
             Self::Shop | Self::Batch => 18.0,
             Self::Surge => 24.0,
@@ -87,15 +75,16 @@ impl Scenario {
     }
 
     fn samples(self) -> Vec<Sample> {
-        let sample = |index: i64| Sample {
-            at: minute(index),
-            value: self.noisy_demand(index),
-        };
-        (0..=(SHOWN + 1) * DAY).map(sample).collect()
+        (0..=(SHOWN + 1) * DAY)
+            .map(|index: i64| Sample {
+                at: minute(index),
+                value: self.noisy_demand(index),
+            })
+            .collect()
     }
 
     /// Cores in use in a minute as they are measured, in whole thousandths.
-    pub(super) fn noisy_demand(self, index: i64) -> f64 {
+    pub fn noisy_demand(self, index: i64) -> f64 {
         (self.demand(index) * (1.0 + 0.03 * noise(index)) * 1000.0).round() / 1000.0
     }
 
@@ -119,6 +108,26 @@ impl Scenario {
             Self::Shop | Self::Surge => shop(),
         }
     }
+}
+
+/// An autoscaler with generated demand of a metric, whose pods request [`REQUEST`].
+pub fn setup(
+    chosen: AutoscalerWorkload,
+    metric: &str,
+    samples: Vec<Sample>,
+    options: EvaluationOptions,
+) -> Result<Setup, Error> {
+    let history = History {
+        metric: metric.to_owned(),
+        file: "demo".to_owned(),
+        recording: Recording::new(samples),
+        notes: Vec::new(),
+    };
+    let template = TemplateSource {
+        documents: &[],
+        requests: &[("cpu".to_owned(), REQUEST)],
+    };
+    Setup::of(chosen, &[history], template, options)
 }
 
 /// A burst that rises within three minutes and falls within half an hour; `hours` counts from its beginning, and its
@@ -153,7 +162,7 @@ fn noise(index: i64) -> f64 {
 }
 
 /// The beginning of a minute, counted from the first one.
-pub(super) fn minute(index: i64) -> Timestamp {
+pub fn minute(index: i64) -> Timestamp {
     Timestamp::from_second(BEGIN + index * 60).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
@@ -170,7 +179,11 @@ mod tests {
     fn every_scene_is_a_usable_example_that_fits_its_scale() {
         for scenario in [Scenario::Shop, Scenario::Batch, Scenario::Surge] {
             let setup = scenario.setup(&super::super::tests::context()).unwrap();
-            assert_eq!(setup.minutes(), 720, "{scenario:?}");
+            assert_eq!(
+                foretide_backtest::runs::Runs::of(&setup).minutes(),
+                720,
+                "{scenario:?}"
+            );
             assert_eq!(setup.workload.problems, [], "{scenario:?}");
             let highest = scenario
                 .samples()

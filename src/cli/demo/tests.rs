@@ -13,7 +13,7 @@ const PLAIN: Screen = Screen {
 };
 
 /// A plain screen at the epoch, in UTC.
-pub(super) fn context() -> CommandContext {
+pub fn context() -> CommandContext {
     CommandContext {
         screen: PLAIN,
         local: Zone::utc(),

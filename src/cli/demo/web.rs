@@ -160,19 +160,18 @@ impl Host for DemoHost {
     }
 
     fn health(&self) -> Health {
-        let source = |name: &str| SourceHealth {
-            name: name.to_owned(),
-            healthy: true,
-            age_seconds: Some(0.0),
-            errors: 0,
-            problem: String::new(),
-        };
         Health {
             unready: self
                 .replays()
                 .then(|| "replaying the last four days".to_owned()),
             sources: ["simulated demand", "simulated clusters"]
-                .map(source)
+                .map(|name: &str| SourceHealth {
+                    name: name.to_owned(),
+                    healthy: true,
+                    age_seconds: Some(0.0),
+                    errors: 0,
+                    problem: String::new(),
+                })
                 .into(),
             ..Health::default()
         }
@@ -203,9 +202,11 @@ impl StatusTrack {
         (from, to): (Replicas, Replicas),
         more: impl IntoIterator<Item = Condition>,
     ) -> EffectiveHorizontalPodAutoscalerStatus {
-        let decided = decision.conditions.iter();
-        let own = decided.map(|one| decided_condition(one.kind.as_str(), one));
-        let mut conditions: Vec<Condition> = own.collect();
+        let mut conditions: Vec<Condition> = decision
+            .conditions
+            .iter()
+            .map(|one| decided_condition(one.kind.as_str(), one))
+            .collect();
         for condition in more {
             conditions.retain(|known| known.type_ != condition.type_);
             conditions.insert(0, condition);

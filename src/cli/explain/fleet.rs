@@ -1,18 +1,15 @@
 //! The part of an explanation that only fleets have: their clusters, with one sentence each.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
+use foretide_backtest::clock;
 use foretide_crds::{ClusterStatus, FederatedHPA};
 use foretide_domain::{cron::Zone, hpa::Settings, words::counted};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{Explanation, body, heading};
-use crate::cli::{
-    decision::clock,
-    output::{CommandOutput, Paint, Screen, Side, wrapped},
-};
+use crate::cli::output::{CommandOutput, Paint, Screen, cell};
 use foretide_api::{autoscaler::Autoscaler, validation};
 
 /// Age of an observation at the decision from which a cluster counts as stale.
@@ -31,14 +28,14 @@ pub fn fleet_text(fdhpa: &Arc<FederatedHPA>, screen: Screen, local: &Zone) -> St
         .spec
         .federated_hpa_assignment
         .federated_hpa_assignment_type;
-    let explanation = Explanation {
+    Explanation {
         heading: heading(&autoscaler, Some(policy.unwrap_or_default()), screen),
         autoscaler: &autoscaler,
         metrics,
         invalid,
         clusters: clusters(fdhpa, screen),
-    };
-    explanation.text(screen)
+    }
+    .text(screen)
 }
 
 /// The JSON of an autoscaler of one cluster, with `status.clusters` and `status.unassigned` added.
@@ -62,43 +59,40 @@ fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
         return String::new();
     }
     let header = [
-        ("CLUSTER", Side::Left),
-        ("MIN", Side::Right),
-        ("MAX", Side::Right),
-        ("FLOOR", Side::Right),
-        ("REPLICAS", Side::Right),
-        ("READY", Side::Right),
-        ("PENDING", Side::Right),
-        ("CAPACITY", Side::Right),
-        ("USED", Side::Right),
+        "CLUSTER",
+        ">MIN",
+        ">MAX",
+        ">FLOOR",
+        ">REPLICAS",
+        ">READY",
+        ">PENDING",
+        ">CAPACITY",
+        ">USED",
     ];
-    let rows: Vec<_> = clusters.iter().map(row).collect();
-    let mut text = screen.table(header, &rows);
-    for cluster in &clusters {
-        let line = sentence(cluster, decided.as_ref().map(|time| time.0));
-        let _infallible = writeln!(text, "{}", wrapped(&line, screen.width(), "  "));
-    }
+    let mut text = screen.table(header, clusters.iter().map(row));
+    let decided = decided.map(|time| time.0);
+    let sentences = clusters.iter().map(|it| sentence(it, decided));
+    text.extend(sentences.map(|line| screen.line(None, line)));
     if let Some(unassigned) = status.unassigned.filter(|unassigned| *unassigned > 0) {
         let left = counted(unassigned.unsigned_abs(), "replica");
         let line = format!("no cluster can take {left} of maxReplicas");
-        let _infallible = writeln!(text, "{}", screen.paint(Paint::Warning, &line));
+        text.extend([format!("{}\n", screen.paint(Paint::Warning, &line))]);
     }
     text
 }
 
 fn row(cluster: &ClusterStatus) -> [String; 9] {
-    let count = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
     let percent = cluster.utilization.map(|percent| format!("{percent} %"));
     [
         cluster.name.clone(),
-        count(cluster.min),
-        count(cluster.max),
-        count(cluster.floor),
-        count(cluster.current),
-        count(cluster.ready),
-        count(cluster.pending),
-        count(cluster.capacity),
-        percent.unwrap_or_else(|| "-".to_owned()),
+        cell(cluster.min),
+        cell(cluster.max),
+        cell(cluster.floor),
+        cell(cluster.current),
+        cell(cluster.ready),
+        cell(cluster.pending),
+        cell(cluster.capacity),
+        cell(percent),
     ]
 }
 
@@ -106,13 +100,13 @@ fn sentence(cluster: &ClusterStatus, decided: Option<Timestamp>) -> String {
     let reason = cluster.reason.as_deref().unwrap_or("no decision yet");
     let mut text = format!("{}: {reason}", cluster.name);
     if let Some(moved) = &cluster.last_transfer {
-        let _infallible = write!(text, "; replicas last moved {}", clock(moved.0));
+        text.extend([format!("; replicas last moved {}", clock(moved.0))]);
     }
     let seen = cluster.observed.as_ref().map(|time| time.0);
     if let (Some(seen), Some(decided)) = (seen, decided)
         && decided.duration_since(seen) > STALE
     {
-        let _infallible = write!(text, "; last seen {}", clock(seen));
+        text.extend([format!("; last seen {}", clock(seen))]);
     }
     text
 }

@@ -86,7 +86,7 @@ impl std::str::FromStr for ObjectName {
 ///
 /// # Errors
 /// The cluster cannot be reached, or has no such object.
-pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+pub fn run(args: &ExplainArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     runtime()?.block_on(async {
         let connection = connect(&args.cluster, &context.machine).await?;
         match &args.object {
@@ -104,7 +104,7 @@ pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<Comman
 ///
 /// # Errors
 /// As [`run`] for the first explanation, and when `to` cannot be written.
-pub(super) fn watch(
+pub fn watch(
     args: &ExplainArgs,
     context: &CommandContext,
     to: &mut impl Write,
@@ -186,8 +186,9 @@ impl Watched {
 
 async fn connect(args: &ClusterArgs, machine: &Machine) -> Result<Connection, Failure> {
     let (file, context) = (args.kubeconfig.as_deref(), args.context.as_deref());
-    let connection = Connection::from_kubeconfig(file, context, machine).await;
-    connection.map_err(|error| unconnected(&error))
+    Connection::from_kubeconfig(file, context, machine)
+        .await
+        .map_err(|error| unconnected(&error))
 }
 
 async fn read(

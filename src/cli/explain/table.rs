@@ -1,57 +1,56 @@
 //! Lists of autoscalers, one row each; and the last changes of one autoscaler.
 
+use foretide_backtest::clock;
 use foretide_crds::ReplicaChangeStatus;
 use foretide_domain::proposal::Source;
 
 use super::body;
-use crate::cli::{
-    decision::clock,
-    output::{CommandOutput, Paint, Screen, Side, TextFormat, wrapped},
-};
+use crate::cli::output::{CommandOutput, Paint, Screen, TextFormat, cell, wrapped};
 use foretide_api::autoscaler::Autoscaler;
 use foretide_base::printable;
 
 /// The autoscalers of a list.
-pub(super) fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> CommandOutput {
+pub fn listed(all: &[Autoscaler], output: TextFormat, screen: Screen) -> CommandOutput {
     if output == TextFormat::Json {
         let items: Vec<_> = all.iter().map(body).collect();
         return CommandOutput::json("ExplanationList", serde_json::json!({ "items": items }));
     }
     let header = [
-        ("NAMESPACE", Side::Left),
-        ("NAME", Side::Left),
-        ("CURRENT", Side::Right),
-        ("DESIRED", Side::Right),
-        ("WINNER", Side::Left),
-        ("READY", Side::Left),
+        "NAMESPACE",
+        "NAME",
+        ">CURRENT",
+        ">DESIRED",
+        "WINNER",
+        "READY",
     ];
-    let rows: Vec<_> = all.iter().map(row).collect();
-    CommandOutput::text(screen.table(header, &rows))
+    CommandOutput::text(screen.table(header, all.iter().map(row)))
 }
 
 fn row(autoscaler: &Autoscaler) -> [String; 6] {
     let status = autoscaler.status().cloned().unwrap_or_default();
-    let count = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
     let winner = status.decision.and_then(|decision| decision.winner);
-    let conditions = status.conditions.unwrap_or_default();
-    let condition = conditions.iter().find(|known| known.type_ == "Ready");
-    let ready = condition.map(|ready| match &*ready.status {
-        // The usual reason adds nothing to True.
-        "True" if ready.reason == "Decided" => ready.status.clone(),
-        _ => format!("{} {}", ready.status, ready.reason),
-    });
+    let ready = status
+        .conditions
+        .unwrap_or_default()
+        .iter()
+        .find(|known| known.type_ == "Ready")
+        .map(|ready| match &*ready.status {
+            // The usual reason adds nothing to True.
+            "True" if ready.reason == "Decided" => ready.status.clone(),
+            _ => format!("{} {}", ready.status, ready.reason),
+        });
     [
         printable::line(autoscaler.namespace()).to_string(),
         printable::line(autoscaler.name()).to_string(),
-        count(status.current_replicas),
-        count(status.expect_replicas),
-        winner.map_or("-", Source::as_str).to_owned(),
-        ready.unwrap_or_else(|| "-".to_owned()),
+        cell(status.current_replicas),
+        cell(status.expect_replicas),
+        cell(winner.map(Source::as_str)),
+        cell(ready),
     ]
 }
 
 /// The last changes of the number of replicas, the latest first.
-pub(super) fn changes(changes: &[ReplicaChangeStatus], screen: Screen) -> String {
+pub fn changes(changes: &[ReplicaChangeStatus], screen: Screen) -> String {
     if changes.is_empty() {
         return "No change of the replicas has been recorded yet.\n".to_owned();
     }

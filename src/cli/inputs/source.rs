@@ -1,42 +1,42 @@
 //! The objects that a command works on, from manifests or from a cluster, and the histories that belong to them.
 
+use foretide_backtest::{
+    inputs::{AutoscalerWorkload, convert, without_history},
+    manifest::Document,
+    recording::{self, History},
+    template::{self, TemplateSource},
+};
 use foretide_domain::{ScaleTarget, workload::Workload};
 use tokio::runtime::Runtime;
 
-use super::{
-    AutoscalerKind, AutoscalerWorkload, History, Inputs, documents, notes, several, without_history,
-};
+use super::{Inputs, documents, notes};
 use crate::cli::{
     cluster::ReadCluster,
-    conversion,
     history::{Access, Reading},
-    manifest::Document,
     output::Failure,
-    recording,
-    template::{self, TemplateSource},
 };
 use foretide_base::machine::Machine;
 
 /// The objects of a command, and the means to read more.
-pub(in crate::cli) struct Source<'a> {
+pub struct Source<'a> {
     inputs: &'a Inputs,
     runtime: &'a Runtime,
     machine: &'a Machine,
     cluster: Option<ReadCluster<'a>>,
     /// All objects, including those made by a conversion.
-    pub(in crate::cli) documents: Vec<Document>,
+    pub documents: Vec<Document>,
     /// The converted objects and their differences, a sentence each.
-    pub(in crate::cli) converted: Vec<String>,
+    pub converted: Vec<String>,
 }
 
 /// Recorded demand of a workload's metrics.
 #[derive(Debug)]
-pub(in crate::cli) struct Histories {
-    pub(in crate::cli) read: Vec<History>,
+pub struct Histories {
+    pub read: Vec<History>,
     /// Reasons for which metrics have no history, a sentence each.
-    pub(in crate::cli) missing: Vec<String>,
+    pub missing: Vec<String>,
     /// Notes on the reading of the histories and on their missing and doubtful parts, as lines for standard error.
-    pub(in crate::cli) notes: String,
+    pub notes: String,
 }
 
 // === impl Source ===
@@ -46,7 +46,7 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// A file or the cluster cannot be read.
-    pub(in crate::cli) fn new(
+    pub fn new(
         inputs: &'a Inputs,
         runtime: &'a Runtime,
         machine: &'a Machine,
@@ -81,7 +81,7 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// A history is missing, or cannot be read.
-    pub(in crate::cli) fn histories(
+    pub fn histories(
         &self,
         chosen: &mut AutoscalerWorkload,
         reading: &mut Reading<'_>,
@@ -109,13 +109,14 @@ impl<'a> Source<'a> {
             scope: self.inputs.promql_scope,
         };
         let mut found = history.read(autoscaler, workload, &access, reading)?;
-        let metrics = std::mem::take(&mut found.metrics);
-        let read = metrics.into_iter().map(|(metric, recording)| History {
-            notes: recording::holes(&metric, &recording).into_iter().collect(),
-            metric,
-            file: found.url.clone(),
-            recording,
-        });
+        let read = std::mem::take(&mut found.metrics)
+            .into_iter()
+            .map(|(metric, recording)| History {
+                notes: recording::holes(&metric, &recording).into_iter().collect(),
+                metric,
+                file: found.url.clone(),
+                recording,
+            });
         let read: Vec<History> = read.collect();
         Ok(Histories {
             notes: found.notes + &notes(&read),
@@ -128,10 +129,7 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// The workload cannot be read.
-    pub(in crate::cli) fn templates(
-        &mut self,
-        workload: &Workload,
-    ) -> Result<TemplateSource<'_>, Failure> {
+    pub fn templates(&mut self, workload: &Workload) -> Result<TemplateSource<'_>, Failure> {
         let (requests, target) = (&self.inputs.request, &workload.target);
         let mut documents = self.documents.iter();
         let is_known = !requests.is_empty() || documents.any(|it| template::is_target(it, target));
@@ -160,31 +158,4 @@ impl<'a> Source<'a> {
             )
         })
     }
-}
-
-/// Adds the conversion of an autoscaler of another kind, if the documents have none of Foretide's; returns the
-/// differences.
-///
-/// # Errors
-/// Several can be converted, or the one cannot.
-pub(in crate::cli) fn convert(
-    documents: &mut Vec<Document>,
-    name: Option<&str>,
-) -> Result<Vec<String>, Failure> {
-    let named = |document: &&Document| name.is_none_or(|name| document.name() == name);
-    let mut wanted = documents.iter().filter(named);
-    if wanted.any(|document| AutoscalerKind::Any.matches(document)) {
-        return Ok(Vec::new());
-    }
-    let others = documents.iter().filter(named);
-    let others: Vec<_> = others.filter(|it| conversion::is_convertible(it)).collect();
-    let document = match others[..] {
-        [document] => document,
-        [] => return Ok(Vec::new()),
-        ref all => return Err(several(all)),
-    };
-    let made = conversion::converted(document)?;
-    let object = Document::of(document.place().file, &made.object);
-    documents.push(object);
-    Ok(made.notes)
 }

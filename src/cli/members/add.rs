@@ -2,7 +2,7 @@
 //!
 //! Name, taints and address are validated before anything is written. A repeated command applies only the differences.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ use foretide_kube::members::{
 
 /// Arguments of `foretide members add`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct AddArgs {
+pub struct AddArgs {
     /// Name of the member, and of its Secret
     #[arg(value_name = "NAME", value_parser = object_name)]
     name: String,
@@ -67,10 +67,11 @@ enum ManifestFormat {
     Yaml,
 }
 
-pub(super) fn object_name(text: &str) -> Result<String, String> {
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
+pub fn object_name(text: &str) -> Result<String, String> {
+    let mut bytes = text.bytes();
+    let fits = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
     let edges = text.starts_with(['-', '.']) || text.ends_with(['-', '.']);
-    if text.is_empty() || text.len() > 63 || edges || !text.bytes().all(allowed) {
+    if text.is_empty() || text.len() > 63 || edges || !fits {
         return Err(
             "expected lower-case letters, digits, '-' and '.', such as member-1".to_owned(),
         );
@@ -81,9 +82,9 @@ pub(super) fn object_name(text: &str) -> Result<String, String> {
 fn label_value(text: &str) -> Result<String, String> {
     // Without `_`, which labels may have: it separates zones here.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-.".contains(&b);
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let edges = edge(text.chars().next()) && edge(text.chars().next_back());
-    if text.len() > 63 || !edges || !text.bytes().all(allowed) {
+    let is_inner = |c: char| !c.is_ascii_alphanumeric();
+    let edges = text.starts_with(is_inner) || text.ends_with(is_inner);
+    if text.is_empty() || text.len() > 63 || edges || !text.bytes().all(allowed) {
         return Err(
             "expected a label value of letters, digits, '-' and '.', such as eu-west-1".to_owned(),
         );
@@ -102,7 +103,7 @@ fn taint(text: &str) -> Result<String, String> {
 }
 
 /// Adds a member.
-pub(super) async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
+pub async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
     let server = args.reached_at().await?;
     args.check(&server)?;
     if args.output == Some(ManifestFormat::Yaml) {
@@ -112,17 +113,15 @@ pub(super) async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutp
         return Ok(CommandOutput::text(args.summary("would apply")));
     }
     let file = Some(args.kubeconfig.as_path());
-    let opened = AdminClient::open(file, args.context.as_deref(), machine).await;
-    let member = opened.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+    let member = AdminClient::open(file, args.context.as_deref(), machine)
+        .await
+        .map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
     let hub = args.hub.client(machine).await?;
     args.apply(&server, &member, &hub).await?;
-    let mut summary = args.summary("applied");
-    let name = &args.name;
-    let _infallible = writeln!(
-        summary,
-        "member {name} added; check it with: foretide members check {name}"
-    );
-    Ok(CommandOutput::text(summary))
+    let (summary, name) = (args.summary("applied"), &args.name);
+    Ok(CommandOutput::text(format!(
+        "{summary}member {name} added; check it with: foretide members check {name}\n"
+    )))
 }
 
 // === impl AddArgs ===
@@ -131,8 +130,9 @@ impl AddArgs {
     /// The member's server as the hub is to reach it.
     async fn reached_at(&self) -> Result<ApiServer, Failure> {
         let file = Some(self.kubeconfig.as_path());
-        let read = ApiServer::from_kubeconfig(file, self.context.as_deref()).await;
-        let server = read.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+        let server = ApiServer::from_kubeconfig(file, self.context.as_deref())
+            .await
+            .map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
         Ok(ApiServer {
             url: self.server.clone().unwrap_or(server.url),
             ..server
@@ -143,13 +143,14 @@ impl AddArgs {
     fn check(&self, server: &ApiServer) -> Result<(), Failure> {
         // The placeholder stands for a token, because the member has no account yet.
         let text = kubeconfig(&self.name, server, "token").to_string();
-        let access = Access::parse(text.as_bytes(), self.hub.allow_loopback);
-        access.map(drop).map_err(|refusal| {
-            let advice = "correct the kubeconfig, or set another address with --server";
-            Failure::invalid(format!(
-                "the hub would reject this member: {refusal}; {advice}"
-            ))
-        })
+        Access::parse(text.as_bytes(), self.hub.allow_loopback)
+            .map(drop)
+            .map_err(|refusal| {
+                let advice = "correct the kubeconfig, or set another address with --server";
+                Failure::invalid(format!(
+                    "the hub would reject this member: {refusal}; {advice}"
+                ))
+            })
     }
 
     /// Writes to the member only after a dry run in the hub.
@@ -168,10 +169,11 @@ impl AddArgs {
             .await
             .map_err(|error| Failure::runtime(self.unwritten(&error)))?;
         let objects = in_member(self.place);
-        let joined = member.join(&objects, NAMESPACE, TOKEN).await;
-        let token = joined.map_err(|JoinFailure { applied, error }| {
-            Failure::runtime(format!("{}{}", chain(&error), left_behind(&applied)))
-        })?;
+        let token = member.join(&objects, NAMESPACE, TOKEN).await.map_err(
+            |JoinFailure { applied, error }| {
+                Failure::runtime(format!("{}{}", chain(&error), left_behind(&applied)))
+            },
+        )?;
         hub.apply(&secret(&token)?).await.map_err(|error| {
             let remains: Vec<_> = objects.iter().map(describe).collect();
             Failure::runtime(format!(
@@ -228,28 +230,25 @@ impl AddArgs {
 
     /// One line per object, with its cluster.
     fn summary(&self, done: &str) -> String {
-        let mut summary = String::new();
-        let in_member = in_member(self.place);
         let in_hub = in_hub(&self.member_secret(), "", false);
-        let member = in_member.iter().map(|manifest| ("member", manifest));
-        for (place, manifest) in member.chain([("hub", &in_hub)]) {
-            let _infallible = writeln!(summary, "{place}: {done} {}", describe(manifest));
-        }
-        summary
+        let member = in_member(self.place).into_iter().map(|it| ("member", it));
+        let all = member.chain([("hub", in_hub)]);
+        all.map(|(place, it)| format!("{place}: {done} {}\n", describe(&it)))
+            .collect::<Vec<_>>()
+            .concat()
     }
 
     fn manifests(&self, server: &ApiServer) -> Result<CommandOutput, Failure> {
         let mut text = String::from("# In the member:\n");
         for manifest in in_member(self.place) {
-            let _infallible = write!(text, "---\n{}", yaml(&manifest)?);
+            text.extend([format!("---\n{}", yaml(&manifest)?)]);
         }
-        let _infallible = write!(
-            text,
+        text.extend([format!(
             "---\n# In the hub, with the token of the member in place of TOKEN:\n\
              # kubectl get secret -n {NAMESPACE} {TOKEN} -o jsonpath='{{.data.token}}' | base64 -d\n"
-        );
+        )]);
         let kubeconfig = yaml(&kubeconfig(&self.name, server, "TOKEN"))?;
-        text.push_str(&yaml(&in_hub(&self.member_secret(), &kubeconfig, true))?);
+        text += &yaml(&in_hub(&self.member_secret(), &kubeconfig, true))?;
         Ok(CommandOutput::text(text))
     }
 }
@@ -266,14 +265,14 @@ fn left_behind(remains: &[String]) -> String {
 }
 
 fn given<const N: usize>(pairs: [(&str, Option<String>); N]) -> BTreeMap<String, String> {
-    let given = pairs.into_iter();
-    given
+    pairs
+        .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?)))
         .collect()
 }
 
 fn yaml(value: &Value) -> Result<String, Failure> {
-    serde_saphyr::to_string(value).map_err(|error| Failure::runtime(chain(&error)))
+    serde_saphyr::to_string(value).map_err(Failure::outside)
 }
 
 #[cfg(test)]

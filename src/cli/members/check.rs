@@ -4,7 +4,7 @@
 //! checked by an access review. `add` repairs missing permissions.
 
 use super::{HubArgs, profiles_warning, unconnected};
-use crate::cli::output::{CommandOutput, Failure, Paint, Screen, Side};
+use crate::cli::output::{CommandOutput, Failure, Paint, Screen};
 use foretide_base::exit::Exit;
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::members::{Access, AccessReview, AdminClient};
@@ -14,7 +14,7 @@ const OLDEST: (u32, u32) = (1, 33);
 
 /// Arguments of `foretide members check`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct CheckArgs {
+pub struct CheckArgs {
     /// Name of the member
     #[arg(value_name = "NAME")]
     name: String,
@@ -39,7 +39,7 @@ struct Findings {
 }
 
 /// Checks a member.
-pub(super) async fn run(
+pub async fn run(
     args: &CheckArgs,
     screen: Screen,
     machine: &Machine,
@@ -64,7 +64,7 @@ pub(super) async fn run(
 async fn access(args: &CheckArgs, machine: &Machine) -> Result<(Access, String), Failure> {
     let hub = args.hub.client(machine).await?;
     let members = hub.members(&args.hub.settings()).await;
-    let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
+    let (members, missing) = members.map_err(Failure::outside)?;
     let notes = profiles_warning(missing.as_ref());
     let name = &args.name;
     let Some(member) = members.into_iter().find(|member| member.name == *name) else {
@@ -117,11 +117,7 @@ fn report(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Com
         ]
     }));
     let missing = rights.iter().filter(|(_, allowed)| !allowed).count();
-    let header = [
-        ("PERMISSION", Side::Left),
-        ("STATE", Side::Left),
-        ("FOR", Side::Left),
-    ];
+    let header = ["PERMISSION", "STATE", "FOR"];
     let summary = match (old, missing) {
         (false, 0) => match unready {
             None => format!("member {name} at {host} meets all requirements"),
@@ -134,7 +130,7 @@ fn report(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Com
         ),
     };
     CommandOutput {
-        text: format!("{}{summary}\n", screen.table(header, &rows)),
+        text: format!("{}{summary}\n", screen.table(header, rows)),
         exit: if old || missing > 0 || unready.is_some() {
             Exit::Runtime
         } else {

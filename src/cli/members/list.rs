@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{HubArgs, profiles_warning};
-use crate::cli::output::{CommandOutput, Failure, Screen, Side, TextFormat};
+use crate::cli::output::{CommandOutput, Failure, Screen, TextFormat};
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::members::{AdminClient, FleetShare, ListedMember, Unready};
 
@@ -17,7 +17,7 @@ const ASKED_AT_ONCE: usize = 64;
 
 /// Arguments of `foretide members list`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct ListArgs {
+pub struct ListArgs {
     #[command(flatten)]
     hub: HubArgs,
     /// List the members without connecting to them
@@ -29,14 +29,14 @@ pub(super) struct ListArgs {
 }
 
 /// Lists the members.
-pub(super) async fn run(
+pub async fn run(
     args: &ListArgs,
     screen: Screen,
     machine: &Machine,
 ) -> Result<CommandOutput, Failure> {
     let hub = args.hub.client(machine).await?;
     let members = hub.members(&args.hub.settings()).await;
-    let (mut members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
+    let (mut members, missing) = members.map_err(Failure::outside)?;
     if !args.offline {
         ask(&mut members, &args.hub.namespace, machine).await;
     }
@@ -77,8 +77,7 @@ async fn ask(members: &mut [ListedMember], namespace: &str, machine: &Machine) {
 fn add_shares(members: &mut Vec<ListedMember>, shares: &[FleetShare]) {
     let mut fleets: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for share in shares {
-        let of_member = fleets.entry(&share.member).or_default();
-        of_member.push(&share.fleet);
+        fleets.entry(&share.member).or_default().push(&share.fleet);
     }
     for member in members.iter_mut() {
         let left = fleets.remove(&*member.name);
@@ -128,52 +127,55 @@ fn text(members: &[ListedMember], hub: &HubArgs, screen: Screen) -> String {
     let header = [
         "NAME", "SERVER", "PROVIDER", "REGION", "ZONES", "TAINTS", "PROBLEM",
     ];
-    let row = |member: &ListedMember| {
-        let [provider, region, zones] = member.location.clone();
-        [
-            member.name.clone(),
-            member.host.clone().unwrap_or_default(),
-            provider,
-            region,
-            zones,
-            member.taints.join(","),
-            member.problem.clone().unwrap_or_default(),
-        ]
-        .map(|cell| {
-            if cell.is_empty() {
-                "-".to_owned()
-            } else {
-                cell
-            }
-        })
-    };
-    let rows: Vec<_> = members.iter().map(row).collect();
-    screen.table(header.map(|name| (name, Side::Left)), &rows)
+    screen.table(
+        header,
+        members.iter().map(|member: &ListedMember| {
+            let [provider, region, zones] = member.location.clone();
+            [
+                member.name.clone(),
+                member.host.clone().unwrap_or_default(),
+                provider,
+                region,
+                zones,
+                member.taints.join(","),
+                member.problem.clone().unwrap_or_default(),
+            ]
+            .map(|cell| {
+                if cell.is_empty() {
+                    "-".to_owned()
+                } else {
+                    cell
+                }
+            })
+        }),
+    )
 }
 
 fn items(members: &[ListedMember]) -> Vec<Value> {
-    let item = |member: &ListedMember| {
-        let [provider, region, zones] = &member.location;
-        let zones: Vec<&str> = zones.split(',').filter(|zone| !zone.is_empty()).collect();
-        json!({
-            "name": member.name,
-            "server": member.host,
-            "provider": provider,
-            "region": region,
-            "zones": zones,
-            "taints": member.taints,
-            "problem": member.problem,
+    members
+        .iter()
+        .map(|member: &ListedMember| {
+            let [provider, region, zones] = &member.location;
+            let zones: Vec<&str> = zones.split(',').filter(|zone| !zone.is_empty()).collect();
+            json!({
+                "name": member.name,
+                "server": member.host,
+                "provider": provider,
+                "region": region,
+                "zones": zones,
+                "taints": member.taints,
+                "problem": member.problem,
+            })
         })
-    };
-    members.iter().map(item).collect()
+        .collect()
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub mod tests {
     use super::*;
 
     /// A hub with every default.
-    pub(in crate::cli::members) fn hub() -> HubArgs {
+    pub fn hub() -> HubArgs {
         HubArgs {
             hub_kubeconfig: None,
             hub_context: None,

@@ -11,23 +11,23 @@ use super::NAMESPACE;
 use foretide_kube::members::{ApiServer, permissions};
 
 /// The hub's account in a member, and its token.
-pub(super) const ACCOUNT: &str = "foretide-hub";
-pub(super) const TOKEN: &str = "foretide-hub-token";
+pub const ACCOUNT: &str = "foretide-hub";
+pub const TOKEN: &str = "foretide-hub-token";
 const ROLE: &str = "foretide-member";
 
 /// The Secret in the hub that describes a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct MemberSecret {
+pub struct MemberSecret {
     /// Name of the member.
-    pub(super) name: String,
+    pub name: String,
     /// Namespace of the Secret.
-    pub(super) namespace: String,
+    pub namespace: String,
     /// Key of the kubeconfig.
-    pub(super) key: String,
+    pub key: String,
     /// Labels by which the Secret is found, and those with the location of the member.
-    pub(super) labels: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
     /// Annotations: taints, the name of a Prometheus.
-    pub(super) annotations: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
 }
 
 fn labels() -> Value {
@@ -35,7 +35,7 @@ fn labels() -> Value {
 }
 
 /// The objects in the member, in the order in which they are applied.
-pub(super) fn in_member(place: bool) -> Vec<Value> {
+pub fn in_member(place: bool) -> Vec<Value> {
     vec![
         json!({
             "apiVersion": "v1",
@@ -78,12 +78,11 @@ pub(super) fn in_member(place: bool) -> Vec<Value> {
 }
 
 fn rules(place: bool) -> Vec<Value> {
-    let rule = |right: &foretide_kube::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
-    permissions(place).iter().map(rule).collect()
+    permissions(place).iter().map(|right: &foretide_kube::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs})).collect()
 }
 
 /// A kubeconfig with a token.
-pub(super) fn kubeconfig(name: &str, server: &ApiServer, token: &str) -> Value {
+pub fn kubeconfig(name: &str, server: &ApiServer, token: &str) -> Value {
     let mut cluster = json!({
         "server": server.url,
         "certificate-authority-data": ByteString(server.certificate_authority.clone().into_bytes()),
@@ -102,7 +101,7 @@ pub(super) fn kubeconfig(name: &str, server: &ApiServer, token: &str) -> Value {
 }
 
 /// The Secret in the hub, its kubeconfig encoded as the API stores it, or in clear text for people to complete.
-pub(super) fn in_hub(member_secret: &MemberSecret, kubeconfig: &str, clear: bool) -> Value {
+pub fn in_hub(member_secret: &MemberSecret, kubeconfig: &str, clear: bool) -> Value {
     let MemberSecret {
         name,
         namespace,

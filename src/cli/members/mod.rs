@@ -24,7 +24,7 @@ use foretide_kube::{
 };
 
 /// Namespace of the controller, and of the hub's account in a member.
-pub(super) const NAMESPACE: &str = "foretide-system";
+pub const NAMESPACE: &str = "foretide-system";
 
 /// Arguments of `foretide members`.
 #[derive(Debug, Clone, clap::Args)]
@@ -70,8 +70,9 @@ struct HubArgs {
 
 /// Checks a key of a Secret as the API does.
 fn secret_key(text: &str) -> Result<String, String> {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if text.is_empty() || text.len() > 253 || !text.bytes().all(allowed) {
+    let mut bytes = text.bytes();
+    let fits = bytes.all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    if text.is_empty() || text.len() > 253 || !fits {
         return Err("expected letters, digits, '-', '_' and '.', such as kubeconfig".to_owned());
     }
     Ok(text.to_owned())
@@ -89,11 +90,11 @@ fn profiles_warning(error: Option<&ClusterError>) -> String {
 ///
 /// # Errors
 /// A cluster cannot be reached or refuses a request, or a kubeconfig cannot be used.
-pub(super) fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let built = tokio::runtime::Builder::new_current_thread()
+pub fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build();
-    let runtime = built.map_err(|error| Failure::runtime(chain(&error)))?;
+        .build()
+        .map_err(Failure::outside)?;
     let (screen, machine) = (context.screen, &context.machine);
     match &args.command {
         Command::Add(args) => runtime.block_on(add::run(args, machine)),
@@ -108,8 +109,9 @@ pub(super) fn run(args: &MembersArgs, context: &CommandContext) -> Result<Comman
 impl HubArgs {
     async fn client(&self, machine: &Machine) -> Result<AdminClient, Failure> {
         let (file, context) = (self.hub_kubeconfig.as_deref(), self.hub_context.as_deref());
-        let client = AdminClient::open(file, context, machine).await;
-        client.map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
+        AdminClient::open(file, context, machine)
+            .await
+            .map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
     }
 
     fn settings(&self) -> MemberSettings {

@@ -4,7 +4,6 @@
 //! work between; a command that is interrupted can be run again.
 
 use std::{
-    fmt::Write as _,
     io::{self, Write as _},
     time::Duration,
 };
@@ -14,7 +13,7 @@ use crate::{
     cli::output::{CommandOutput, Failure},
     config::parse_duration,
 };
-use foretide_base::{clock::Clock, error::chain, machine::Machine};
+use foretide_base::{clock::Clock, machine::Machine};
 use foretide_kube::members::{AdminClient, FleetShare, ListedMember};
 
 /// Time between two looks at the fleets.
@@ -22,7 +21,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 
 /// Arguments of `foretide members remove`.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct RemoveArgs {
+pub struct RemoveArgs {
     /// Name of the member
     #[arg(value_name = "NAME", value_parser = object_name)]
     name: String,
@@ -41,7 +40,7 @@ pub(super) struct RemoveArgs {
 }
 
 /// Removes a member.
-pub(super) async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
+pub async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandOutput, Failure> {
     let hub = args.hub.client(machine).await?;
     let listed = args.listed(&hub).await?;
     let shares = args.shares(&hub).await?;
@@ -60,8 +59,9 @@ pub(super) async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandO
     let secret = own.unwrap_or(&args.name);
     // A member without a Secret is marked by a new one, which the controller finds by its label.
     let label = own.is_none().then_some(&*args.hub.secret_label);
-    let marked = hub.leave(&args.hub.namespace, secret, label).await;
-    marked.map_err(|error| Failure::runtime(chain(&error)))?;
+    hub.leave(&args.hub.namespace, secret, label)
+        .await
+        .map_err(Failure::outside)?;
     report(&format!("member {} is leaving\n", args.name));
     args.wait(&hub, machine.clock()).await?;
     args.finish(&hub, listed.as_ref(), secret).await
@@ -72,15 +72,16 @@ pub(super) async fn run(args: &RemoveArgs, machine: &Machine) -> Result<CommandO
 impl RemoveArgs {
     /// The member, if it is listed.
     async fn listed(&self, hub: &AdminClient) -> Result<Option<ListedMember>, Failure> {
-        let listed = hub.members(&self.hub.settings()).await;
-        let (members, _) = listed.map_err(|error| Failure::runtime(chain(&error)))?;
+        let (members, _) = hub
+            .members(&self.hub.settings())
+            .await
+            .map_err(Failure::outside)?;
         Ok(members.into_iter().find(|member| member.name == self.name))
     }
 
     /// Shares of fleets in the member.
     async fn shares(&self, hub: &AdminClient) -> Result<Vec<FleetShare>, Failure> {
-        let answer = hub.fleet_shares().await;
-        let mut shares = answer.map_err(|error| Failure::runtime(chain(&error)))?;
+        let mut shares = hub.fleet_shares().await.map_err(Failure::outside)?;
         shares.retain(|share| share.member == self.name);
         Ok(shares)
     }
@@ -130,8 +131,9 @@ impl RemoveArgs {
                 "member {name} has left; delete its ClusterProfile, and Secret {namespace}/{secret}\n"
             )));
         }
-        let deleted = hub.forget(namespace, secret).await;
-        deleted.map_err(|error| Failure::runtime(chain(&error)))?;
+        hub.forget(namespace, secret)
+            .await
+            .map_err(Failure::outside)?;
         Ok(CommandOutput::text(format!(
             "member {name} removed; Secret {namespace}/{secret} is deleted\n"
         )))
@@ -140,14 +142,20 @@ impl RemoveArgs {
 
 /// One line for each fleet.
 fn shown(shares: &[FleetShare]) -> String {
-    let mut text = String::new();
-    for share in shares {
-        let pods = share
-            .current
-            .map_or_else(|| "unknown pods".to_owned(), |n| format!("{n} pods"));
-        let _infallible = writeln!(text, "  {}: {pods}; {}", share.fleet, share.reason);
-    }
-    text
+    shares
+        .iter()
+        .map(
+            |FleetShare {
+                 fleet,
+                 current,
+                 reason,
+                 ..
+             }: &FleetShare| match current {
+                Some(pods) => format!("  {fleet}: {pods} pods; {reason}\n"),
+                None => format!("  {fleet}: unknown pods; {reason}\n"),
+            },
+        )
+        .collect()
 }
 
 /// Shows progress to the person who waits.

@@ -1,7 +1,9 @@
 //! The report of a plan: as text, and as JSON.
 
-use std::fmt::Write as _;
-
+use foretide_backtest::{
+    clock,
+    plan::{Outlook, PlanReport},
+};
 use foretide_domain::{
     proposal::Unit,
     words::span,
@@ -9,13 +11,11 @@ use foretide_domain::{
 };
 use foretide_models::{Forecast, Prediction, Sample};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
 
-use super::{PlanReport, outlook::Outlook};
 use crate::cli::{
     assign,
-    decision::{self, Units, clock},
-    output::{Paint, Screen, Size, wrapped},
+    decision::{self, Units},
+    output::{Paint, Screen, Size},
     plot::Plot,
 };
 use foretide_api::status::{decision_status, window_status};
@@ -30,17 +30,18 @@ const ROWS: usize = 8;
 const SCALE: usize = 12;
 
 /// The plan as text.
-pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
+pub fn text(plan: &PlanReport, screen: Screen) -> String {
     let status = decision_status(&plan.decision);
     let mut blocks = vec![heading(plan, screen)];
     blocks.extend(
-        plan.outlooks
+        plan.situation
+            .outlooks
             .iter()
             .map(|outlook| picture(plan, outlook, screen)),
     );
     blocks.push(decision::proposals(
         &status,
-        Units::of(&plan.workload.metrics),
+        Units::of(&plan.situation.workload.metrics),
         screen,
     ));
     let windows = plan.decision.windows.iter();
@@ -51,12 +52,9 @@ pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
         screen,
     ));
     blocks.push(format!(
-        "{}\n{}\n",
+        "{}\n{}",
         decision::steps(&status, screen),
-        screen.paint(
-            Paint::Strong,
-            &wrapped(&plan.decision.message(), screen.width(), "")
-        )
+        screen.verdict(&plan.decision.message())
     ));
     if let Some(division) = &plan.division {
         blocks.extend(assign::division(division, screen));
@@ -68,7 +66,7 @@ pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
 }
 
 fn heading(plan: &PlanReport, screen: Screen) -> String {
-    let workload = &plan.workload;
+    let workload = &plan.situation.workload;
     let division = plan.division.as_ref();
     let mode = division.map_or_else(
         || workload.mode_in_force(),
@@ -80,42 +78,48 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",
         (Strategy::Auto, Mode::Metric) => "Auto, Metric",
     };
-    format!(
-        "{}  {} {}, {} to {} replicas, {strategy}\n{}\n",
-        screen.paint(Paint::Strong, plan.autoscaler.name()),
-        workload.target.kind,
-        workload.target.name,
-        workload.bounds.min,
-        workload.bounds.max,
-        screen.paint(
-            Paint::Dim,
-            &format!("{}; times without a zone are UTC", clock(plan.at))
-        )
-    )
+    let title = format!(
+        "{} {}, {} to {} replicas, {strategy}",
+        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max
+    );
+    let about = format!("{}; times without a zone are UTC", clock(plan.situation.at));
+    screen.title(plan.situation.autoscaler.name(), &title, &about)
 }
 
 fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
-    let from = plan.at.checked_sub(PAST).unwrap_or(Timestamp::MIN);
-    let known = outlook.recording.until(plan.at).iter();
+    let from = plan
+        .situation
+        .at
+        .checked_sub(PAST)
+        .unwrap_or(Timestamp::MIN);
+    let known = outlook.recording.until(plan.situation.at).iter();
     let past: Vec<Sample> = known.filter(|s| s.at >= from).copied().collect();
-    let configured = plan.workload.prediction.as_ref().map(|p| p.window);
+    let configured = plan
+        .situation
+        .workload
+        .prediction
+        .as_ref()
+        .map(|p| p.window);
     // A direct forecast covers its own window, which the sentence names, too.
-    let direct = made(outlook).and_then(Forecast::direct);
-    let window = direct.map(|peak| peak.window).or(configured);
+    let window = made(outlook)
+        .and_then(Forecast::direct)
+        .map(|peak| peak.window)
+        .or(configured);
     let window = window.unwrap_or_default();
     let until = plan
+        .situation
         .at
         .checked_add(window.max(AHEAD))
         .unwrap_or(Timestamp::MAX);
     let forecast = made(outlook)
-        .map(|forecast| path(forecast, plan.at, until))
+        .map(|forecast| path(forecast, plan.situation.at, until))
         .unwrap_or_default();
     let unit = Unit::of_metric(&outlook.metric.identifier());
     let label = |value| scale(value, unit);
     let plot = Plot {
         history: &past,
         forecast: &forecast,
-        now: Some(plan.at),
+        now: Some(plan.situation.at),
         window: made(outlook).map(|_| window).unwrap_or_default(),
         ..Plot::new(&label)
     };
@@ -159,8 +163,10 @@ fn made(outlook: &Outlook) -> Option<&Forecast> {
 }
 
 fn path(forecast: &Forecast, from: Timestamp, until: Timestamp) -> Vec<Prediction> {
-    let within = forecast.samples().filter(|p| p.at >= from && p.at <= until);
-    within.collect()
+    forecast
+        .samples()
+        .filter(|p| p.at >= from && p.at <= until)
+        .collect()
 }
 
 /// A value of the scale: short, since the legend names the unit.
@@ -173,83 +179,23 @@ fn scale(value: f64, unit: Unit) -> String {
 
 /// Proposals that are absent, with their messages.
 fn troubles(plan: &PlanReport, screen: Screen) -> String {
-    let absent = plan
-        .decision
-        .proposals
-        .iter()
-        .filter(|p| !p.message.is_empty());
-    let mut text = String::new();
-    for proposal in absent {
-        let line = format!(
-            "{} {}: {}",
-            proposal.source, proposal.name, proposal.message
-        );
-        let line = screen.paint(Paint::Warning, &wrapped(&line, screen.width(), "  "));
-        let _infallible = writeln!(text, "{line}");
-    }
-    for problem in &plan.workload.problems {
-        let _infallible = writeln!(text, "{}", wrapped(&problem.message, screen.width(), "  "));
-    }
-    text
+    let proposals = plan.decision.proposals.iter();
+    let absent = proposals.filter(|p| !p.message.is_empty()).map(|it| {
+        let line = format!("{} {}: {}", it.source, it.name, it.message);
+        screen.line(Some(Paint::Warning), line)
+    });
+    let problems = plan.situation.workload.problems.iter();
+    absent
+        .chain(problems.map(|problem| screen.line(None, &problem.message)))
+        .collect()
 }
 
 /// The assumptions and the notes on the forecasts, one line each.
 fn assumptions(plan: &PlanReport, screen: Screen) -> String {
-    let notes = plan
-        .outlooks
-        .iter()
-        .filter_map(made)
-        .flat_map(Forecast::notes);
-    let notes = notes.map(|note| format!("note on the forecast: {note}"));
-    let assumed = plan
-        .assumptions
-        .iter()
-        .map(|assumption| format!("assumed: {assumption}"));
-    let mut text = String::new();
-    for line in assumed.chain(notes) {
-        let _infallible = writeln!(
-            text,
-            "{}",
-            screen.paint(Paint::Dim, &wrapped(&line, screen.width(), "  "))
-        );
-    }
-    text
-}
-
-/// The plan as JSON: `decision` and `windows` as in an autoscaler's status.
-pub(super) fn json(plan: &PlanReport) -> Value {
-    let (autoscaler, workload) = (&plan.autoscaler, &plan.workload);
-    json!({
-        "metadata": { "name": autoscaler.name(), "namespace": autoscaler.metadata().namespace },
-        "at": plan.at.to_string(),
-        "bounds": { "min": workload.bounds.min.get(), "max": workload.bounds.max.get() },
-        "decision": decision_status(&plan.decision),
-        "windows": window_status(&plan.decision),
-        "forecasts": plan.outlooks.iter().filter_map(outlook_json).collect::<Vec<_>>(),
-        "problems": workload.problems.iter().map(|problem| {
-            json!({ "reason": problem.reason.as_str(), "message": problem.message })
-        }).collect::<Vec<_>>(),
-        "assumptions": plan.assumptions,
-        "division": plan.division.as_ref().map(assign::json),
-    })
-}
-
-fn outlook_json(outlook: &Outlook) -> Option<Value> {
-    let metric = outlook.metric.identifier();
-    Some(match outlook.forecast.as_ref()? {
-        Err(refused) => {
-            json!({ "metric": metric, "reason": refused.reason.as_str(), "message": refused.message })
-        }
-        Ok(forecast) => json!({
-            "metric": metric,
-            "method": forecast.method(),
-            "peak": outlook.peak(),
-            "notes": forecast.notes().iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "samples": forecast.samples().map(|p| json!({
-                "timestamp": p.at.as_second(),
-                "value": p.value,
-                "upper": p.upper,
-            })).collect::<Vec<_>>(),
-        }),
-    })
+    let forecasts = plan.situation.outlooks.iter().filter_map(made);
+    let notes = forecasts.flat_map(Forecast::notes).map(|note| {
+        let line = format!("note on the forecast: {note}");
+        screen.line(Some(Paint::Dim), line)
+    });
+    screen.assumed(&plan.situation.assumptions) + &notes.collect::<String>()
 }

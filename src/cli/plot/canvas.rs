@@ -7,7 +7,7 @@ use crate::cli::output::{Paint, Screen, Size};
 
 /// Series of a dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dot {
+pub enum Dot {
     History,
     /// The expected value, where there is no history.
     Line,
@@ -42,7 +42,7 @@ struct Cell {
 }
 
 /// Dots on cells.
-pub(super) struct Canvas {
+pub struct Canvas {
     size: Size,
     /// Dots across and down one cell.
     dots: (usize, usize),
@@ -53,7 +53,7 @@ pub(super) struct Canvas {
 
 impl Canvas {
     /// Returns an empty canvas; finer with Unicode than without.
-    pub(super) fn new(size: Size, screen: Screen) -> Self {
+    pub fn new(size: Size, screen: Screen) -> Self {
         Self {
             size,
             dots: if screen.unicode { (2, 4) } else { (1, 2) },
@@ -62,18 +62,18 @@ impl Canvas {
     }
 
     /// Returns the number of dots across and down.
-    pub(super) fn extent(&self) -> (usize, usize) {
+    pub fn extent(&self) -> (usize, usize) {
         let (across, down) = self.dots;
         (self.size.columns * across, self.size.rows * down)
     }
 
     /// Returns the number of dots of a cell from bottom to top.
-    pub(super) fn dots_down(&self) -> usize {
+    pub fn dots_down(&self) -> usize {
         self.dots.1
     }
 
     /// Sets the dot in column `x` and row `y`, counted from the bottom; every second column of a band is left out.
-    pub(super) fn set(&mut self, x: usize, y: usize, dot: Dot) {
+    pub fn set(&mut self, x: usize, y: usize, dot: Dot) {
         let (across, down) = self.dots;
         if dot == Dot::Band && !x.is_multiple_of(across) {
             return;
@@ -87,7 +87,7 @@ impl Canvas {
     }
 
     /// Draws a piece of a line that stands on row `height` from the bottom, over the previous content.
-    pub(super) fn line(&mut self, column: usize, height: usize, piece: Piece, short: bool) {
+    pub fn line(&mut self, column: usize, height: usize, piece: Piece, short: bool) {
         let row = self.size.rows.saturating_sub(height + 1);
         if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
             cell.ink = Ink::Capacity { piece, short };
@@ -95,7 +95,7 @@ impl Canvas {
     }
 
     /// Marks a cell on row `height` from the bottom as missing, over the previous content.
-    pub(super) fn shade(&mut self, column: usize, height: usize) {
+    pub fn shade(&mut self, column: usize, height: usize) {
         let row = self.size.rows.saturating_sub(height + 1);
         if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
             cell.ink = Ink::Shortage;
@@ -103,7 +103,7 @@ impl Canvas {
     }
 
     /// One row of characters, the topmost first; `now` is the column of the present.
-    pub(super) fn row(&self, row: usize, now: Option<usize>, screen: Screen) -> String {
+    pub fn row(&self, row: usize, now: Option<usize>, screen: Screen) -> String {
         let cells = self
             .cells
             .iter()
@@ -174,10 +174,11 @@ impl Cell {
 fn braille(dots: u8) -> char {
     // Bits of Unicode's pattern for our bits: left column from the bottom, then the right one.
     const BITS: [u32; 8] = [0x40, 0x04, 0x02, 0x01, 0x80, 0x20, 0x10, 0x08];
-    let set = BITS
+    let pattern: u32 = BITS
         .iter()
         .enumerate()
-        .filter(|(bit, _)| dots & (1 << bit) != 0);
-    let pattern: u32 = set.map(|(_, value)| value).sum();
+        .filter(|(bit, _)| dots & (1 << bit) != 0)
+        .map(|(_, value)| value)
+        .sum();
     char::from_u32(0x2800 + pattern).unwrap_or(' ')
 }

@@ -7,7 +7,7 @@
 
 /// A glyph of the line in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub enum Piece {
     Level,
     Rise,
     /// Lower end of a rise; the pieces below are the other ends of rises and falls.
@@ -18,7 +18,7 @@ pub(super) enum Piece {
 }
 
 impl Piece {
-    pub(super) const fn glyph(self, unicode: bool) -> char {
+    pub const fn glyph(self, unicode: bool) -> char {
         if !unicode {
             return match self {
                 Self::Level => '-',
@@ -40,9 +40,7 @@ impl Piece {
 /// The pieces of a line: column, height in rows from the bottom, piece.
 ///
 /// `heights` holds the row of each column, counted from the bottom; a column without one interrupts the line.
-pub(super) fn pieces(
-    heights: &[Option<usize>],
-) -> impl Iterator<Item = (usize, usize, Piece)> + '_ {
+pub fn pieces(heights: &[Option<usize>]) -> impl Iterator<Item = (usize, usize, Piece)> + '_ {
     let before = [None].into_iter().chain(heights.iter().copied());
     let columns = before.zip(heights.iter().copied()).enumerate();
     columns.flat_map(|(column, (before, height))| {

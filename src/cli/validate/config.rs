@@ -2,15 +2,33 @@
 
 use std::path::Path;
 
-use super::{Diagnostic, Severity, diagnostic};
-use crate::{
-    cli::manifest::{Document, Location},
-    config::{ConfigError, ConfigFile, FileError},
+use foretide_backtest::{
+    manifest::{Document, Location},
+    validate::{Diagnostic, Severity},
 };
+
+use crate::config::{ConfigError, ConfigFile, FileError};
 use foretide_base::error::chain;
 
+/// Returns whether a document is a configuration. The values of the Helm chart have the fields of the configuration
+/// without apiVersion and kind.
+pub fn is_config(document: &Document) -> bool {
+    let names: Vec<_> = document.members().collect();
+    if ["apiVersion", "kind"]
+        .iter()
+        .any(|name: &&str| names.contains(name) && document.text(name).is_empty())
+    {
+        return false;
+    }
+    let has_header = ["apiVersion", "kind"]
+        .iter()
+        .any(|name| names.contains(name));
+    let fields = names.iter().filter(|name| ConfigFile::has_field(name));
+    document.text("kind") == ConfigFile::KIND || !has_header && 2 * fields.count() > names.len()
+}
+
 /// All findings about a file with one such document.
-pub(super) fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<Diagnostic> {
+pub fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<Diagnostic> {
     let file = match ConfigFile::parse(path, text) {
         Ok(file) => file,
         Err(FileError::Content { line, message, .. }) => {
@@ -18,9 +36,15 @@ pub(super) fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<D
                 line,
                 ..document.place()
             };
-            return vec![diagnostic(place, Severity::Error, message)];
+            return vec![Diagnostic::new(place, Severity::Error, message)];
         }
-        Err(error) => return vec![diagnostic(document.place(), Severity::Error, chain(&error))],
+        Err(error) => {
+            return vec![Diagnostic::new(
+                document.place(),
+                Severity::Error,
+                chain(&error),
+            )];
+        }
     };
     let mut findings = match file.config() {
         Ok(_) => Vec::new(),
@@ -31,7 +55,7 @@ pub(super) fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<D
                 _ => "",
             };
             let place = document.find(field);
-            vec![diagnostic(place, Severity::Error, error.to_string())]
+            vec![Diagnostic::new(place, Severity::Error, error.to_string())]
         }
     };
     let missing = file
@@ -43,7 +67,7 @@ pub(super) fn diagnostics(path: &Path, text: &str, document: &Document) -> Vec<D
             "{} does not exist here; it must where the controller runs",
             file.display()
         );
-        diagnostic(document.place(), Severity::Warning, message)
+        Diagnostic::new(document.place(), Severity::Warning, message)
     }));
     findings
 }

@@ -2,49 +2,58 @@
 
 use std::path::Path;
 
+use foretide_backtest::{
+    manifest::{Location, YamlError},
+    validate::{Diagnostic, Severity, Subject, Validation},
+};
 use foretide_base::exit::Exit;
 use foretide_domain::words::counted;
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
-use super::{
-    Diagnostic, KINDS, Severity, Subject, ValidateArgs, Validation, Validator, diagnostic,
-};
+use super::{Checks, KINDS, ValidateArgs};
 use crate::{
     cli::{
         context::CommandContext,
-        manifest::{self, Location, ManifestError},
+        files::{self, ManifestError},
         output::{CommandOutput, Failure, OutputFormat, Paint, Screen},
     },
     config::ConfigFile,
 };
-use foretide_base::error::chain;
 
 /// The findings of all files, and the numbers of checked objects.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 struct Report {
+    #[serde(rename = "items")]
     diagnostics: Vec<Diagnostic>,
     /// Objects of Foretide, valid or not.
+    #[serde(skip)]
     checked: usize,
+    #[serde(rename = "valid")]
     autoscalers: usize,
+    #[serde(rename = "validConfigurations")]
     configurations: usize,
+    #[serde(rename = "validPredictions")]
     predictions: usize,
     /// The kind of each object that was not checked.
+    #[serde(serialize_with = "count")]
     skipped: Vec<String>,
+}
+
+/// Writes a list as the number of its elements.
+fn count<S: Serializer>(skipped: &[String], to: S) -> Result<S::Ok, S::Error> {
+    skipped.len().serialize(to)
 }
 
 /// Runs `foretide validate`.
 ///
 /// # Errors
 /// A directory cannot be listed.
-pub(in crate::cli) fn run(
-    args: &ValidateArgs,
-    context: &CommandContext,
-) -> Result<CommandOutput, Failure> {
-    let validator = Validator::new(context);
+pub fn run(args: &ValidateArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let checks = Checks::new(args.promql_scope, context);
     let mut report = Report::default();
     for path in &args.files {
-        let listed = manifest::files(std::slice::from_ref(path));
-        let files = listed.map_err(|error| Failure::invalid(chain(&error)))?;
+        let listed = files::files(std::slice::from_ref(path));
+        let files = listed.map_err(Failure::in_file)?;
         if files.is_empty() {
             report.refuse(
                 path,
@@ -52,7 +61,7 @@ pub(in crate::cli) fn run(
             );
         }
         for file in files {
-            let validations = validator.file(&file, args.promql_scope);
+            let validations = checks.file(&file);
             // An empty file in a folder is no mistake, as for kubectl.
             if &file == path && validations.as_ref().is_ok_and(Vec::is_empty) {
                 let message = format!(
@@ -77,23 +86,20 @@ fn expected() -> String {
 
 impl Report {
     fn refuse(&mut self, path: &Path, message: impl Into<String>) {
-        let place = Location {
-            file: path.display().to_string(),
-            line: None,
-        };
+        let place = Location::of_file(files::name(path));
         self.diagnostics
-            .push(diagnostic(place, Severity::Error, message));
+            .push(Diagnostic::new(place, Severity::Error, message));
     }
 
     /// Adds the findings of one file.
     fn add(&mut self, validations: Result<Vec<Validation>, ManifestError>, is_strict: bool) {
         let validations = match validations {
             Ok(validations) => validations,
-            Err(error) => return self.diagnostics.push(unreadable(&error)),
+            Err(error) => return self.diagnostics.push(unreadable(error)),
         };
         for mut validation in validations {
             if is_strict {
-                validation.harden();
+                harden(&mut validation);
             }
             let valid = usize::from(validation.is_valid());
             match validation.subject {
@@ -152,19 +158,7 @@ impl Report {
                 let lines = self.diagnostics.iter().map(|found| line(found, screen));
                 CommandOutput::text(lines.chain([self.summary()]).collect::<String>())
             }
-            OutputFormat::Json => {
-                let items: Vec<_> = self.diagnostics.iter().map(item).collect();
-                CommandOutput::json(
-                    "ValidationReport",
-                    json!({
-                        "valid": self.autoscalers,
-                        "validConfigurations": self.configurations,
-                        "validPredictions": self.predictions,
-                        "skipped": self.skipped.len(),
-                        "items": items,
-                    }),
-                )
-            }
+            OutputFormat::Json => CommandOutput::json("ValidationReport", self),
         };
         let exit = if self.count(Severity::Error) > 0 {
             Exit::Invalid
@@ -176,12 +170,14 @@ impl Report {
 
     /// Checked objects with the results, and skipped ones.
     fn summary(&self) -> String {
-        let counts = [
+        let mut valid: Vec<_> = [
             (self.configurations, "configuration"),
             (self.predictions, "TimeSeriesPrediction"),
-        ];
-        let others = counts.into_iter().filter(|(count, _)| *count > 0);
-        let mut valid: Vec<_> = others.map(|(count, what)| counted(count, what)).collect();
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| counted(count, what))
+        .collect();
         if self.autoscalers > 0 || valid.is_empty() {
             valid.insert(0, counted(self.autoscalers, "autoscaler"));
         }
@@ -202,56 +198,28 @@ impl Report {
     }
 }
 
-// === impl Validation ===
-
-impl Validation {
-    /// Turns warnings into errors.
-    fn harden(&mut self) {
-        for found in &mut self.diagnostics {
-            if found.severity == Severity::Warning {
-                found.severity = Severity::Error;
-            }
-        }
-    }
-}
-
-// === impl Severity ===
-
-impl Severity {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Note => "note",
+/// Turns warnings into errors.
+fn harden(validation: &mut Validation) {
+    for found in &mut validation.diagnostics {
+        if found.severity == Severity::Warning {
+            found.severity = Severity::Error;
         }
     }
 }
 
 /// A file that gives no documents, as a diagnostic.
-fn unreadable(error: &ManifestError) -> Diagnostic {
-    let of_file = |file: &String| Location {
-        file: file.clone(),
-        line: None,
-    };
+fn unreadable(error: ManifestError) -> Diagnostic {
     let (place, message) = match error {
-        ManifestError::Yaml { place, message } => (place.clone(), message.clone()),
+        ManifestError::Yaml(YamlError { place, message }) => (place, message),
         ManifestError::Read { file, source } => {
-            (of_file(file), format!("cannot be read: {source}"))
+            (Location::of_file(file), format!("cannot be read: {source}"))
         }
         ManifestError::Binary { file } => {
-            (of_file(file), "not a text file; expected UTF-8".to_owned())
+            let message = "not a text file; expected UTF-8".to_owned();
+            (Location::of_file(file), message)
         }
     };
-    diagnostic(place, Severity::Error, message)
-}
-
-fn item(diagnostic: &Diagnostic) -> Value {
-    json!({
-        "file": diagnostic.place.file,
-        "line": diagnostic.place.line,
-        "severity": diagnostic.severity.as_str(),
-        "message": diagnostic.message,
-    })
+    Diagnostic::new(place, Severity::Error, message)
 }
 
 /// One diagnostic as compilers write them.

@@ -106,17 +106,21 @@ struct Results {
 struct Id(String);
 
 /// The routes of a Lab that holds no experiment yet.
-pub(super) fn routes(context: &CommandContext) -> Router {
+pub fn routes(context: &CommandContext) -> Router {
     let lab = Arc::new(Lab::new(context.clone()));
     let one = "/lab/v1/experiments/{id}";
-    let json = |results: &Results| as_media("application/json", &results.json);
-    let manifest = |results: &Results| as_media("application/yaml", &results.manifest);
     Router::new()
         .route("/lab/v1/experiments", post(begin))
-        .route(one, served(json).delete(cancel))
+        .route(
+            one,
+            served(|results: &Results| as_media("application/json", &results.json)).delete(cancel),
+        )
         .route(&format!("{one}/events"), get(events))
         .route(&format!("{one}/report.html"), served(report))
-        .route(&format!("{one}/manifest.yaml"), served(manifest))
+        .route(
+            &format!("{one}/manifest.yaml"),
+            served(|results: &Results| as_media("application/yaml", &results.manifest)),
+        )
         .route(&format!("{one}/chart.svg"), get(chart))
         .route(&format!("{one}/sweep.svg"), get(sweep))
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -183,16 +187,21 @@ async fn sweep(
 ) -> Result<Response, Refusal> {
     let Query(query) = query?;
     lab.results(&id, |results| {
-        let none = || Refusal::not_found("the experiment has no sweep");
-        let sweeps = results.sweeps.as_ref().ok_or_else(none)?;
+        let sweeps = results
+            .sweeps
+            .as_ref()
+            .ok_or_else(|| Refusal::not_found("the experiment has no sweep"))?;
         Ok(drawing(sweeps, query))
     })
 }
 
 /// The widest drawing that is not wider than requested.
 fn drawing(drawings: &[String; WIDTHS.len()], query: WidthQuery) -> Response {
-    let fits = |(width, _): &(&u32, &String)| query.width.is_none_or(|asked| **width <= asked);
-    let fitting = WIDTHS.iter().zip(drawings).take_while(fits).last();
+    let fitting = WIDTHS
+        .iter()
+        .zip(drawings)
+        .take_while(|(width, _): &(&u32, &String)| query.width.is_none_or(|asked| **width <= asked))
+        .last();
     as_media(
         "image/svg+xml",
         fitting.map_or(&*drawings[0], |(_, drawing)| drawing),
@@ -237,8 +246,8 @@ impl Lab {
             let message = "other experiments are being received; try again";
             Refusal::new(StatusCode::TOO_MANY_REQUESTS, message)
         })?;
-        let received = Json::from_request(request, &()).await;
-        received
+        Json::from_request(request, &())
+            .await
             .map(|Json(experiment)| experiment)
             .map_err(|rejection| unreadable(&rejection))
     }
@@ -249,8 +258,9 @@ impl Lab {
 
     fn find(&self, id: &str) -> Result<Arc<Run>, Refusal> {
         let kept = self.kept();
-        let found = kept.runs.iter().find(|run| run.id.to_string() == id);
-        found
+        kept.runs
+            .iter()
+            .find(|run| run.id.to_string() == id)
             .cloned()
             .ok_or_else(|| Refusal::not_found("no such experiment; only the last eight are kept"))
     }
@@ -369,8 +379,10 @@ impl Run {
 
     async fn ended(&self) {
         let mut states = self.state.subscribe();
-        let has_ended = |state: &RunState| matches!(state, RunState::Finished(_));
-        let _state = states.wait_for(has_ended).await.is_ok();
+        let _state = states
+            .wait_for(|state: &RunState| matches!(state, RunState::Finished(_)))
+            .await
+            .is_ok();
     }
 
     /// The size of the results; 0 until the run has ended.

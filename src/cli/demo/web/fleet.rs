@@ -36,7 +36,7 @@ const COURSE: u32 = 50;
 
 /// The simulated parts of the fleet.
 #[derive(Debug)]
-pub(super) struct FleetRun {
+pub struct FleetRun {
     autoscaler: Autoscaler,
     workload: Arc<Workload>,
     simulation: FleetSimulation,
@@ -49,12 +49,12 @@ pub(super) struct FleetRun {
 
 impl FleetRun {
     /// The fleet at the beginning of the replay.
-    pub(super) fn new(context: &CommandContext) -> Result<Self, Failure> {
+    pub fn new(context: &CommandContext) -> Result<Self, Failure> {
         let object: FederatedHPA = serde_saphyr::from_str(AUTOSCALER).map_err(unusable)?;
         let settings = Settings::default();
         let period = SignedDuration::from_secs(15);
-        let validated = validation::fleet(&object, &context.local, period, &settings);
-        let spec = validated.map_err(unusable)?;
+        let spec =
+            validation::fleet(&object, &context.local, period, &settings).map_err(unusable)?;
         Ok(Self {
             autoscaler: Autoscaler::Federated(Arc::new(object)),
             workload: Arc::new(spec.workload),
@@ -66,7 +66,7 @@ impl FleetRun {
     }
 
     /// Simulates and records the minute that begins now; returns the states of its clusters.
-    pub(super) fn minute(&mut self, now: Timestamp, log: &DecisionLog) -> Vec<MemberState> {
+    pub fn minute(&mut self, now: Timestamp, log: &DecisionLog) -> Vec<MemberState> {
         let mut divided = self.simulation.advance();
         for _ in 1..STEPS_PER_MINUTE {
             divided = self.simulation.advance();
@@ -81,8 +81,10 @@ impl FleetRun {
         let decision = self.decide(ready, demand, now);
         let current = decision.current;
         let from = self.before.replace(current).unwrap_or(current);
-        let conditions = divided.conditions.iter();
-        let own = conditions.map(|one| decided_condition(one.kind.as_str(), one));
+        let own = divided
+            .conditions
+            .iter()
+            .map(|one| decided_condition(one.kind.as_str(), one));
         let own: Vec<Condition> = own.collect();
         let status = Status {
             common: self.track.status(&decision, (from, current), own),
@@ -148,8 +150,10 @@ impl FleetRun {
         let clusters = divided.members.iter().map(|decided| {
             let seen = self.simulation.seen(&decided.name);
             let entry = ledger.members.get(&decided.name);
-            let first = decided.reasons.first();
-            let reason = first.map_or("Steady", |reason| reason.as_str());
+            let reason = decided
+                .reasons
+                .first()
+                .map_or("Steady", |reason| reason.as_str());
             let reason = format!("{reason}: {}", decided.sentence());
             cluster_status(decided, seen, entry, reason)
         });

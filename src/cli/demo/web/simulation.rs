@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// The length of one step.
 const STEP: SignedDuration = SignedDuration::from_secs(15);
-pub(super) const STEPS_PER_MINUTE: u32 = 4;
+pub const STEPS_PER_MINUTE: u32 = 4;
 /// The length of the course, in steps: an hour and a half.
 const STEPS: u32 = 90 * STEPS_PER_MINUTE;
 /// Steps that a pod takes to start.
@@ -78,7 +78,7 @@ const CLUSTERS: [ClusterScript; 3] = [
 
 /// The clusters and their current state.
 #[derive(Debug)]
-pub(super) struct FleetSimulation {
+pub struct FleetSimulation {
     step: u32,
     /// Number of steps after which the course starts over; from its end until then it stands still.
     period: u32,
@@ -86,15 +86,15 @@ pub(super) struct FleetSimulation {
     begin: Timestamp,
     policy: Policy,
     ledger: Ledger,
-    pub(super) clusters: Vec<Cluster>,
+    pub clusters: Vec<Cluster>,
 }
 
 /// One cluster.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub struct Cluster {
     script: &'static ClusterScript,
     replicas: u32,
-    pub(super) ready: u32,
+    pub ready: u32,
     /// Pods that start, with the steps that they still need.
     starting: VecDeque<(u32, u32)>,
     /// Bounds of the cluster's autoscaler.
@@ -113,19 +113,7 @@ pub(super) struct Cluster {
 impl FleetSimulation {
     /// Returns a simulation with four pods in each cluster and no bounds, at this time and this many minutes into its
     /// course, which repeats every twelve hours.
-    pub(super) fn beginning(at: Timestamp, minute: u32) -> Self {
-        let cluster = |script| Cluster {
-            script,
-            replicas: 4,
-            ready: 4,
-            starting: VecDeque::new(),
-            bounds: None,
-            wants: 4,
-            wanted: VecDeque::new(),
-            demand: 0.0,
-            waiting_since: None,
-            seen: None,
-        };
+    pub fn beginning(at: Timestamp, minute: u32) -> Self {
         let step = minute * STEPS_PER_MINUTE;
         let passed = STEP * i32::try_from(step).unwrap_or(i32::MAX);
         Self {
@@ -134,7 +122,21 @@ impl FleetSimulation {
             begin: at.saturating_sub(passed).unwrap_or(at),
             policy: policy(),
             ledger: Ledger::default(),
-            clusters: CLUSTERS.iter().map(cluster).collect(),
+            clusters: CLUSTERS
+                .iter()
+                .map(|script| Cluster {
+                    script,
+                    replicas: 4,
+                    ready: 4,
+                    starting: VecDeque::new(),
+                    bounds: None,
+                    wants: 4,
+                    wanted: VecDeque::new(),
+                    demand: 0.0,
+                    waiting_since: None,
+                    seen: None,
+                })
+                .collect(),
         }
     }
 
@@ -156,38 +158,38 @@ impl FleetSimulation {
     }
 
     /// The replicas of all clusters, as far as the hub knows them.
-    pub(super) fn replicas(&self) -> u32 {
-        let seen = self
+    pub fn replicas(&self) -> u32 {
+        let pods = self
             .clusters
             .iter()
-            .filter_map(|cluster| cluster.seen.as_ref());
-        let pods = seen.filter_map(|member| member.pods);
+            .filter_map(|cluster| cluster.seen.as_ref())
+            .filter_map(|member| member.pods);
         pods.map(|pods| pods.replicas.get()).sum()
     }
 
     /// The demand of all clusters in replicas, while the hub can measure it.
-    pub(super) fn total_demand(&self) -> Option<f64> {
+    pub fn total_demand(&self) -> Option<f64> {
         let seen = self.clusters.iter().map(|cluster| cluster.seen.as_ref());
-        let demand = seen.map(|seen| {
+        seen.map(|seen| {
             let ready = seen.filter(|member| member.health == Health::Ready);
             ready?.demand
-        });
-        demand.sum()
+        })
+        .sum()
     }
 
     /// The last observation of a cluster.
-    pub(super) fn seen(&self, name: &str) -> Option<&Member> {
+    pub fn seen(&self, name: &str) -> Option<&Member> {
         let cluster = self.clusters.iter().find(|cluster| cluster.name() == name);
         cluster?.seen.as_ref()
     }
 
     /// State of the rules.
-    pub(super) fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
     /// Simulates one step: users come, pods start, autoscalers scale, the hub decides.
-    pub(super) fn advance(&mut self) -> FleetDecision {
+    pub fn advance(&mut self) -> FleetDecision {
         self.step += 1;
         let (now, minute) = (self.now(), self.minute());
         self.route(f64::from(self.course()) / f64::from(STEPS_PER_MINUTE));
@@ -243,7 +245,7 @@ impl FleetSimulation {
 // === impl Cluster ===
 
 impl Cluster {
-    pub(super) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.script.name
     }
 

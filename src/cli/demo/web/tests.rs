@@ -71,8 +71,9 @@ fn the_demo_is_mostly_fine_and_shows_each_problem() {
         assert_eq!(history.times.len(), 1441, "{row:?}");
         assert!(!history.sentences.is_empty(), "{row:?}");
     }
-    let clusters = page.clusters(&Visible::All).clusters;
-    let lost: Vec<_> = clusters
+    let lost: Vec<_> = page
+        .clusters(&Visible::All)
+        .clusters
         .iter()
         .filter(|it| it.ready == Some(false))
         .map(|it| &*it.name)
@@ -92,11 +93,12 @@ fn what_a_simulated_workload_was_worth_is_what_its_back_test_says() {
         };
         let (mut ours, mut plain) = (Score::default(), Score::default());
         let mut recorded = WorkloadRun::from_the_beginning(&setup);
-        let mut other = setup.plain();
-        for minute in 0..setup.lead_in() + setup.minutes() {
+        let runs = foretide_backtest::runs::Runs::of(&setup);
+        let mut other = runs.plain();
+        for minute in 0..runs.lead_in() + runs.minutes() {
             let was = recorded.record(&log);
             let would_be = other.minute().0;
-            if minute >= setup.lead_in() {
+            if minute >= runs.lead_in() {
                 ours.add_minute(&was);
                 plain.add_minute(&would_be);
             }

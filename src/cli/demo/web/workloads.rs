@@ -3,12 +3,19 @@
 
 use std::sync::Arc;
 
+use foretide_backtest::{
+    Error, inputs,
+    manifest::{self, Document},
+    runs::Runs,
+    setup::{EvaluationOptions, Setup},
+    validate::Validator,
+};
 use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
 use foretide_domain::{
     Replicas,
     autoscale::{ConditionKind, Decision},
     lead_time::LeadTime,
-    sim::{Environment, MINUTE, Minute, Recording, Run},
+    sim::{Environment, MINUTE, Minute, Run},
     workload::{Strategy, Workload},
 };
 use foretide_models::Sample;
@@ -17,19 +24,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{LENGTH, StatusTrack, replay_begin};
 use crate::cli::{
-    backtest::{BacktestSetup, EvaluationOptions},
     context::CommandContext,
-    demo::scenario::{REQUEST, Scenario, minute},
-    inputs::{self, History},
-    manifest::{self, Document},
+    demo::scenario::{Scenario, minute, setup},
     output::Failure,
-    template::TemplateSource,
 };
 use foretide_api::{
     autoscaler::{FleetStatus, Status},
     status::condition,
 };
-use foretide_base::error::chain;
 use foretide_page::{Decided, DecisionLog, MetricRecord, Record};
 
 /// The autoscalers.
@@ -116,13 +118,13 @@ const SCRIPTS: [Script; 11] = [
 
 /// The data that the runs borrow.
 #[derive(Debug)]
-pub(super) struct Workloads(Vec<(Script, BacktestSetup)>);
+pub struct Workloads(Vec<(Script, Setup)>);
 
 /// The simulated parts of one workload.
 #[derive(Debug)]
-pub(super) struct WorkloadRun<'a> {
+pub struct WorkloadRun<'a> {
     script: Script,
-    setup: &'a BacktestSetup,
+    setup: &'a Setup,
     workload: Arc<Workload>,
     ours: Run<'a>,
     /// The HPA that scales the workload instead of Foretide, if there is one.
@@ -137,17 +139,18 @@ pub(super) struct WorkloadRun<'a> {
 
 impl Workloads {
     /// The examples with their demand.
-    pub(super) fn new(context: &CommandContext) -> Result<Self, Failure> {
-        let parsed = manifest::parse("demo", AUTOSCALERS);
-        let documents = parsed.map_err(|error| Failure::invalid(chain(&error)))?;
-        let setups = SCRIPTS
+    pub fn new(context: &CommandContext) -> Result<Self, Failure> {
+        let documents = manifest::parse("demo", AUTOSCALERS).map_err(Error::from)?;
+        let validator = context.validator();
+        SCRIPTS
             .iter()
-            .map(|script| Ok((*script, script.setup(&documents, context)?)));
-        setups.collect::<Result<_, _>>().map(Self)
+            .map(|script| Ok((*script, script.setup(&documents, &validator)?)))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// The runs at the beginning of the replay.
-    pub(super) fn runs(&self) -> Vec<WorkloadRun<'_>> {
+    pub fn runs(&self) -> Vec<WorkloadRun<'_>> {
         self.0
             .iter()
             .map(|(script, setup)| WorkloadRun::new(*script, setup))
@@ -158,30 +161,15 @@ impl Workloads {
 // === impl Script ===
 
 impl Script {
-    fn setup(
-        &self,
-        documents: &[Document],
-        context: &CommandContext,
-    ) -> Result<BacktestSetup, Failure> {
-        let chosen = inputs::chosen_one(documents, Some(self.name), context)?;
-        let history = History {
-            metric: self.metric.to_owned(),
-            file: "demo".to_owned(),
-            recording: Recording::new(self.samples()),
-            notes: Vec::new(),
-        };
+    fn setup(&self, documents: &[Document], validator: &Validator<'_>) -> Result<Setup, Error> {
+        let chosen = inputs::chosen_one(documents, Some(self.name), validator)?;
         let options = EvaluationOptions {
             from: Some(self.begin()),
             // Nothing depends on the warm-up, because the first evaluated minute is set.
             warm_up: Some(SignedDuration::ZERO),
             ..EvaluationOptions::default()
         };
-        let requests = [("cpu".to_owned(), REQUEST)];
-        let template = TemplateSource {
-            documents,
-            requests: &requests,
-        };
-        BacktestSetup::of(chosen, &[history], template, options)
+        setup(chosen, self.metric, self.samples(), options)
     }
 
     /// The first minute of the run.
@@ -196,20 +184,21 @@ impl Script {
 
     fn samples(&self) -> Vec<Sample> {
         let last = TODAY * DAY + LENGTH.as_hours() * 60;
-        let sample = |index: i64| Sample {
-            at: minute(index),
-            value: self.times * self.scenario.noisy_demand(index + self.later),
-        };
-        (self.first()..=last).map(sample).collect()
+        (self.first()..=last)
+            .map(|index: i64| Sample {
+                at: minute(index),
+                value: self.times * self.scenario.noisy_demand(index + self.later),
+            })
+            .collect()
     }
 }
 
 // === impl WorkloadRun ===
 
 impl<'a> WorkloadRun<'a> {
-    fn new(script: Script, setup: &'a BacktestSetup) -> Self {
+    fn new(script: Script, setup: &'a Setup) -> Self {
         let mut run = Self::of(script, setup);
-        for _ in 0..setup.lead_in() {
+        for _ in 0..Runs::of(setup).lead_in() {
             run.ours.minute();
             if let Some(other) = &mut run.other {
                 other.minute();
@@ -220,11 +209,12 @@ impl<'a> WorkloadRun<'a> {
 
     /// A run of a set-up alone, from its first minute on.
     #[cfg(test)]
-    pub(super) fn from_the_beginning(setup: &'a BacktestSetup) -> Self {
+    pub fn from_the_beginning(setup: &'a Setup) -> Self {
         Self::of(script("web", Scenario::Shop, 1.0, 0), setup)
     }
 
-    fn of(script: Script, setup: &'a BacktestSetup) -> Self {
+    fn of(script: Script, setup: &'a Setup) -> Self {
+        let runs = Runs::of(setup);
         let prediction = setup.autoscaler.spec().prediction.as_ref();
         let seconds = prediction.and_then(|prediction| prediction.lead_time_seconds);
         let written = seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
@@ -232,8 +222,8 @@ impl<'a> WorkloadRun<'a> {
             script,
             setup,
             workload: Arc::new(setup.workload.clone()),
-            ours: setup.ours().with_forecast_span(AHEAD),
-            other: (script.scaled_by != ScaledBy::Foretide).then(|| setup.plain()),
+            ours: runs.ours().with_forecast_span(AHEAD),
+            other: (script.scaled_by != ScaledBy::Foretide).then(|| runs.plain()),
             targets: setup.environment.targets(),
             lead_time: LeadTime::of(written, Some(setup.environment.start_up)),
             before: None,
@@ -242,14 +232,14 @@ impl<'a> WorkloadRun<'a> {
     }
 
     /// Simulates and records the minute that begins now, unless the workload is younger.
-    pub(super) fn minute(&mut self, now: Timestamp, log: &DecisionLog) {
+    pub fn minute(&mut self, now: Timestamp, log: &DecisionLog) {
         if now >= self.script.begin() {
             self.record(log);
         }
     }
 
     /// Simulates, records and returns the next minute.
-    pub(super) fn record(&mut self, log: &DecisionLog) -> Minute {
+    pub fn record(&mut self, log: &DecisionLog) -> Minute {
         let (ours, mut decision) = self.ours.minute();
         let actual = match &mut self.other {
             Some(other) => other.minute().0,
@@ -299,16 +289,18 @@ impl<'a> WorkloadRun<'a> {
 
     fn metrics(&self, environment: &Environment, at: Timestamp) -> Vec<MetricRecord> {
         let end = at.checked_add(MINUTE).unwrap_or(at);
-        let made = self.ours.forecast();
-        let forecast = made.filter(|forecast| at <= forecast.valid_until());
+        let forecast = self
+            .ours
+            .forecast()
+            .filter(|forecast| at <= forecast.valid_until());
         let all = environment.metrics.iter().zip(&self.targets);
-        let metrics = all.map(|(recorded, target)| MetricRecord {
+        all.map(|(recorded, target)| MetricRecord {
             name: recorded.metric.identifier(),
             demand: recorded.recording.minute_to(end),
             per_replica: *target,
             forecast: forecast.map(|forecast| (Arc::new(forecast.clone()), self.lead_time)),
-        });
-        metrics.collect()
+        })
+        .collect()
     }
 }
 

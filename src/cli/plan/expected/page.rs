@@ -1,16 +1,17 @@
 //! The expected replicas of a span, as a chart and as a page.
 
-use foretide_chart::{Chart, Layer, Mark, Panel, Point, Role, Unit, Window};
-use foretide_models::Sample;
-
-use super::{
-    Change, ExpectedReport,
-    view::{CAME, EXPECTED, FORECAST, came, counts, foreseen, heading, source},
-};
-use crate::cli::{
+use foretide_backtest::{
     manifest,
+    plan::{Change, ExpectedReport, source},
+};
+use foretide_chart::{Chart, Layer, Mark, Panel, Point, Role, Unit, Window};
+use foretide_models::Prediction;
+
+use super::view::{CAME, EXPECTED, FORECAST, came, counts, foreseen, heading};
+use crate::cli::{
+    backtest::points,
     output::Failure,
-    report::{self, Page, Section, Table, count, paragraph, time},
+    report::{self, Page, count, paragraph, time},
 };
 use crate::html::Html;
 
@@ -18,78 +19,57 @@ use crate::html::Html;
 const MOST_OPENINGS: usize = 400;
 
 /// The chart of the span.
-pub(super) fn chart(report: &ExpectedReport) -> Chart {
+pub fn chart(report: &ExpectedReport) -> Chart {
     let bounds = report.situation.workload.bounds;
-    let forecast = foreseen(report).into_iter().map(|p| Point {
-        at: p.at,
-        value: p.value,
-    });
-    let series = [
-        (
-            "came",
-            CAME,
-            Role::Observed,
-            Mark::Area(points(came(report))),
-        ),
-        (
-            "forecast",
-            FORECAST,
-            Role::Forecast,
-            Mark::Line(forecast.collect()),
-        ),
-        (
-            "max",
-            "maxReplicas",
-            Role::Bounds,
-            Mark::Rule(bounds.max.as_f64()),
-        ),
-        (
-            "expected",
-            EXPECTED,
-            Role::Desired,
-            Mark::Steps(points(counts(report))),
-        ),
-    ];
-    let series = series.into_iter().filter(|(_, _, _, mark)| match mark {
-        Mark::Area(points) | Mark::Line(points) => !points.is_empty(),
-        _ => true,
-    });
-    let layers = series.map(|(id, name, role, mark)| Layer::new(id, name, role, mark));
+    let forecast: Vec<_> = foreseen(report)
+        .into_iter()
+        .map(|Prediction { at, value, .. }| Point { at, value })
+        .collect();
+    let came = points(came(report));
+    let mut layers = Vec::new();
+    if !came.is_empty() {
+        let came = Mark::Area(came);
+        layers.push(Layer::new("came", CAME, Role::Observed, came));
+    }
+    if !forecast.is_empty() {
+        let forecast = Mark::Line(forecast);
+        layers.push(Layer::new("forecast", FORECAST, Role::Forecast, forecast));
+    }
+    let most = Mark::Rule(bounds.max.as_f64());
+    layers.push(Layer::new("max", "maxReplicas", Role::Bounds, most));
+    let counts = Mark::Steps(points(counts(report)));
+    layers.push(Layer::new("expected", EXPECTED, Role::Desired, counts));
     let panel = Panel {
         id: "expected".to_owned(),
         name: "Expected".to_owned(),
-        note: format!("{:.1} replica-hours", report.replica_hours()),
+        note: format!("{:.1} replica-hours", report.replica_hours),
         unit: Unit::Replicas,
-        layers: layers.collect(),
+        layers,
         windows: windows(report),
         ..Panel::default()
     };
     Chart {
         title: format!("{}: replicas to expect", report.situation.autoscaler.name()),
-        description: report.verdict(),
+        description: report.message.clone(),
         span: (report.span.from, report.span.to),
         panels: vec![panel],
         ..Chart::default()
     }
 }
 
-fn points(samples: Vec<Sample>) -> Vec<Point> {
-    let point = |Sample { at, value }| Point { at, value };
-    samples.into_iter().map(point).collect()
-}
-
 /// The times at which cron windows are open.
 fn windows(report: &ExpectedReport) -> Vec<Window> {
     let (from, to) = (report.span.from, report.span.to);
-    let windows = report.situation.workload.windows.iter();
-    let open = windows.flat_map(|window| {
-        let first = window.activities(from).take(MOST_OPENINGS);
-        let activities = first.take_while(move |it| it.since < to);
-        activities.map(move |activity| Window {
-            name: window.name().to_owned(),
-            from: activity.since.max(from),
-            until: activity.until.map_or(to, |until| until.min(to)),
-        })
+    let open = report.situation.workload.windows.iter().flat_map(|window| {
+        window
+            .activities(from)
+            .take(MOST_OPENINGS)
+            .take_while(move |it| it.since < to)
+            .map(move |activity| Window {
+                name: window.name().to_owned(),
+                from: activity.since.max(from),
+                until: activity.until.map_or(to, |until| until.min(to)),
+            })
     });
     open.collect()
 }
@@ -98,7 +78,7 @@ fn windows(report: &ExpectedReport) -> Vec<Window> {
 ///
 /// # Errors
 /// The manifest cannot be written.
-pub(super) fn html(report: &ExpectedReport) -> Result<String, Failure> {
+pub fn html(report: &ExpectedReport) -> Result<String, Failure> {
     let situation = &report.situation;
     let (title, about) = heading(report);
     let problems = situation.workload.problems.iter();
@@ -114,32 +94,30 @@ pub(super) fn html(report: &ExpectedReport) -> Result<String, Failure> {
             report::listing(&manifest::written(&situation.autoscaler)?),
         ),
     ];
-    let sections = sections.map(|(heading, content)| Section { heading, content });
     let page = Page {
         title: format!("{}: {title}", situation.autoscaler.name()),
         about,
-        verdict: paragraph(&report.verdict()),
+        verdict: paragraph(&report.message),
         sections: sections.into(),
     };
     Ok(page.html())
 }
 
 fn changes(report: &ExpectedReport) -> Html {
-    let row = |change: &Change| {
-        let from = change.from.map(|from| count(from.get()));
-        vec![
-            time(change.at),
-            from.unwrap_or_default(),
-            count(change.to.get()),
-            Html::text(source(change.source)),
-            Html::text(&change.reason),
-        ]
-    };
-    let table = Table {
-        caption: "The minutes in which another count is asked for",
-        header: &["From", "Replicas before", "After", "Source", "Why"],
-        rows: report.changes.iter().map(row).collect(),
-        ends_in_words: true,
-    };
-    table.html()
+    let caption = "The minutes in which another count is asked for";
+    let header = ["From", "Replicas before", "After", "Source", "Why"];
+    report::words(
+        caption,
+        &header,
+        report.changes.iter().map(|change: &Change| {
+            let from = change.from.map(|from| count(from.get()));
+            vec![
+                time(change.at),
+                from.unwrap_or_default(),
+                count(change.to.get()),
+                Html::text(source(change.source)),
+                Html::text(&change.reason),
+            ]
+        }),
+    )
 }

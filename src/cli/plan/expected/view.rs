@@ -1,16 +1,13 @@
 //! The expected replicas of a span: as text, as JSON, and as CSV with one row per minute.
 
-use std::fmt::Write as _;
-
-use foretide_domain::proposal::Source;
+use foretide_backtest::{
+    clock,
+    plan::{Change, ExpectedReport, Minute, Outlook, source},
+};
 use foretide_models::{Prediction, Sample};
-use serde_json::{Value, json};
 
-use super::{Change, ExpectedReport};
 use crate::cli::{
-    decision::clock,
     output::{Paint, Screen, Size, flowed, wrapped},
-    plan::outlook::Outlook,
     plot::Plot,
 };
 
@@ -22,42 +19,28 @@ const SCALE: usize = 8;
 const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The names of the series, in text, charts and legends.
-pub(super) const EXPECTED: &str = "expected replicas";
-pub(super) const FORECAST: &str = "the forecast asks for";
-pub(super) const CAME: &str = "what came";
+pub const EXPECTED: &str = "expected replicas";
+pub const FORECAST: &str = "the forecast asks for";
+pub const CAME: &str = "what came";
 
 /// The report as text.
-pub(super) fn text(report: &ExpectedReport, screen: Screen) -> String {
+pub fn text(report: &ExpectedReport, screen: Screen) -> String {
     let (title, about) = heading(report);
     let name = report.situation.autoscaler.name();
+    let about = wrapped(&about, screen.width(), "");
     let mut blocks = vec![
-        format!(
-            "{}  {title}\n{}\n",
-            screen.paint(Paint::Strong, name),
-            screen.paint(Paint::Dim, &wrapped(&about, screen.width(), ""))
-        ),
+        screen.title(name, &title, &about),
         picture(report, screen),
-        format!(
-            "{}\n",
-            screen.paint(
-                Paint::Strong,
-                &wrapped(&report.verdict(), screen.width(), "")
-            )
-        ),
+        screen.verdict(&report.message),
         changes(report, screen),
+        screen.assumed(&report.situation.assumptions),
     ];
-    let mut assumed = String::new();
-    for assumption in &report.situation.assumptions {
-        let line = wrapped(&format!("assumed: {assumption}"), screen.width(), "  ");
-        let _infallible = writeln!(assumed, "{}", screen.paint(Paint::Dim, &line));
-    }
-    blocks.push(assumed);
     blocks.retain(|block| !block.is_empty());
     blocks.join("\n")
 }
 
 /// The title with the workload, and a line with the span.
-pub(super) fn heading(report: &ExpectedReport) -> (String, String) {
+pub fn heading(report: &ExpectedReport) -> (String, String) {
     let (workload, span) = (&report.situation.workload, report.span);
     let title = format!(
         "{} {}, {} to {} replicas",
@@ -72,16 +55,8 @@ pub(super) fn heading(report: &ExpectedReport) -> (String, String) {
     (title, about)
 }
 
-/// The word for a source; the bounds where nothing proposes a count.
-pub(super) const fn source(source: Option<Source>) -> &'static str {
-    match source {
-        Some(source) => source.as_str(),
-        None => "bounds",
-    }
-}
-
 /// The recorded demand of the only metric, in replicas, where the span is in the past.
-pub(super) fn came(report: &ExpectedReport) -> Vec<Sample> {
+pub fn came(report: &ExpectedReport) -> Vec<Sample> {
     let situation = &report.situation;
     let one = [situation.template.pod.serving("one", situation.at)];
     let [outlook] = situation.outlooks.as_slice() else {
@@ -91,19 +66,20 @@ pub(super) fn came(report: &ExpectedReport) -> Vec<Sample> {
         return Vec::new();
     };
     let Outlook { recording, .. } = outlook;
-    let until_end = recording.until(report.span.to).iter();
-    let known = until_end.filter(|sample| sample.at > report.span.from);
-    let replicas = known.map(|sample| Sample {
-        at: sample.at,
-        value: sample.value / target,
-    });
-    replicas.collect()
+    recording
+        .until(report.span.to)
+        .iter()
+        .filter(|sample| sample.at > report.span.from)
+        .map(|sample| Sample {
+            at: sample.at,
+            value: sample.value / target,
+        })
+        .collect()
 }
 
 /// The top of the scale.
 fn top(report: &ExpectedReport) -> f64 {
-    let minutes = report.minutes.iter();
-    let expected = minutes.map(|it| {
+    let expected = report.minutes.iter().map(|it| {
         it.replicas
             .as_f64()
             .max(it.forecast_replicas.unwrap_or(0.0))
@@ -114,9 +90,8 @@ fn top(report: &ExpectedReport) -> f64 {
 }
 
 /// Replicas that the forecasts ask for, before rounding.
-pub(super) fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
-    let minutes = report.minutes.iter();
-    let foreseen = minutes.filter_map(|minute| {
+pub fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
+    let foreseen = report.minutes.iter().filter_map(|minute| {
         Some(Prediction {
             at: minute.at,
             value: minute.forecast_replicas?,
@@ -127,9 +102,8 @@ pub(super) fn foreseen(report: &ExpectedReport) -> Vec<Prediction> {
 }
 
 /// The expected counts.
-pub(super) fn counts(report: &ExpectedReport) -> Vec<Sample> {
-    let minutes = report.minutes.iter();
-    let counts = minutes.map(|minute| Sample {
+pub fn counts(report: &ExpectedReport) -> Vec<Sample> {
+    let counts = report.minutes.iter().map(|minute| Sample {
         at: minute.at,
         value: minute.replicas.as_f64(),
     });
@@ -137,7 +111,6 @@ pub(super) fn counts(report: &ExpectedReport) -> Vec<Sample> {
 }
 
 fn picture(report: &ExpectedReport, screen: Screen) -> String {
-    let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
     let (came, foreseen) = (came(report), foreseen(report));
     let plot = Plot {
         history: &came,
@@ -145,7 +118,7 @@ fn picture(report: &ExpectedReport, screen: Screen) -> String {
         forecast: &foreseen,
         span: Some((report.span.from, report.span.to)),
         top: Some(top(report)),
-        ..Plot::new(&label)
+        ..Plot::of_replicas()
     };
     let (area, steps, line) = if screen.unicode {
         ("⣿", "─", "⠒⠒")
@@ -170,52 +143,25 @@ fn picture(report: &ExpectedReport, screen: Screen) -> String {
 /// Two or more lines for each change: the time with the count, and the reason.
 fn changes(report: &ExpectedReport, screen: Screen) -> String {
     let arrow = if screen.unicode { "→" } else { "->" };
-    let mut text = String::new();
-    for change in &report.changes {
+    let lines = report.changes.iter().map(|change| {
         let Change { at, to, .. } = change;
         let count = change
             .from
             .map_or_else(|| to.to_string(), |from| format!("{from} {arrow} {to}"));
         let source = screen.paint(Paint::Dim, source(change.source));
         let reason = wrapped(&change.reason, screen.width() - 2, "  ");
-        let _infallible = writeln!(text, "{}  {count}  {source}\n  {reason}", clock(*at));
-    }
-    text
-}
-
-/// The report as JSON.
-pub(super) fn json(report: &ExpectedReport) -> Value {
-    let situation = &report.situation;
-    let (autoscaler, bounds) = (&situation.autoscaler, situation.workload.bounds);
-    json!({
-        "metadata": { "name": autoscaler.name(), "namespace": autoscaler.metadata().namespace },
-        "knownAt": situation.at.to_string(),
-        "from": report.span.from.to_string(),
-        "to": report.span.to.to_string(),
-        "forecastUntil": report.forecast_until.map(|until| until.to_string()),
-        "bounds": { "min": bounds.min.get(), "max": bounds.max.get() },
-        "replicaHours": report.replica_hours(),
-        "message": report.verdict(),
-        "changes": report.changes.iter().map(|change| json!({
-            "at": change.at.to_string(),
-            "from": change.from.map(foretide_domain::Replicas::get),
-            "to": change.to.get(),
-            "source": source(change.source),
-            "message": change.reason,
-        })).collect::<Vec<_>>(),
-        "assumptions": situation.assumptions,
-    })
+        format!("{}  {count}  {source}\n  {reason}\n", clock(*at))
+    });
+    lines.collect()
 }
 
 /// One row per minute; beyond the forecasts, the cell is empty.
-pub(super) fn csv(report: &ExpectedReport) -> String {
-    let mut text = "time,replicas,forecast_replicas,source\n".to_owned();
-    for minute in &report.minutes {
-        let _infallible = write!(text, "{},{},", minute.at, minute.replicas);
-        if let Some(replicas) = minute.forecast_replicas {
-            let _infallible = write!(text, "{}", (replicas * 1e6).round() / 1e6);
-        }
-        let _infallible = writeln!(text, ",{}", source(minute.source));
-    }
-    text
+pub fn csv(report: &ExpectedReport) -> String {
+    let rows = report.minutes.iter().map(|minute| {
+        let Minute { at, replicas, .. } = minute;
+        let forecast = minute.forecast_replicas.map(|it| (it * 1e6).round() / 1e6);
+        let forecast = forecast.map_or_else(String::new, |replicas| replicas.to_string());
+        format!("{at},{replicas},{forecast},{}\n", source(minute.source))
+    });
+    "time,replicas,forecast_replicas,source\n".to_owned() + &rows.collect::<String>()
 }
