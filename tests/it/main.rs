@@ -1,6 +1,8 @@
 //! Integration tests through the public API, in one binary.
 
 #[cfg(test)]
+mod alter;
+#[cfg(test)]
 mod architecture;
 #[cfg(test)]
 mod certificates;
@@ -19,8 +21,6 @@ mod english;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
-mod fake_cluster;
-#[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod members;
@@ -34,7 +34,5 @@ mod pages;
 mod pictures;
 #[cfg(test)]
 mod reliability;
-#[cfg(test)]
-mod sync;
 #[cfg(test)]
 mod where_to_add;

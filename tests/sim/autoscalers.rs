@@ -3,18 +3,14 @@
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use simkube::{
-    faults::Plan,
-    network::{Effect, Trouble},
-};
+use simkube::{faults::Plan, network::Effect};
 
-use crate::cluster::{Cluster, DENIED, HUB, MAX, SHOP, TENANT, external};
+use crate::cluster::{Cluster, DENIED, HPAS, HUB, MAX, SHOP, STATUSES, TENANT, always, external};
 
 const HOST: &str = "pod-0";
 const GONE: &str = "00000000-0000-4000-8000-000000000000";
 /// The syncs of all objects.
 const SYNC: &str = "foretide_controller::sync";
-const EHPAS: &str = "effectivehorizontalpodautoscalers";
 
 /// An autoscaler `web` that has settled at two replicas.
 fn settled(mode: &str, rest: &Value) -> Cluster {
@@ -28,37 +24,6 @@ fn settled(mode: &str, rest: &Value) -> Cluster {
     cluster
 }
 
-fn trouble(cluster: &Cluster, method: &'static str, parts: &'static [&str], effect: Effect) {
-    cluster.network().begin(Trouble {
-        client: String::new(),
-        method,
-        parts,
-        effect,
-    });
-}
-
-/// A condition of an autoscaler, as `status/reason: message`.
-fn said(cluster: &Cluster, name: &str, kind: &str) -> String {
-    let ehpa = cluster.ehpa(name);
-    let mut conditions = ehpa["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let found = conditions.find(|one| one["type"] == kind);
-    found.map_or_else(String::new, |one| {
-        let text = |field: &str| one[field].as_str().unwrap_or_default();
-        format!("{}/{}: {}", text("status"), text("reason"), text("message"))
-    })
-}
-
-fn hpa(cluster: &Cluster, name: &str) -> Option<Value> {
-    let all = cluster
-        .server
-        .objects("horizontalpodautoscalers.autoscaling");
-    let found = all.iter().find(|one| one["metadata"]["name"] == name)?;
-    Some((**found).clone())
-}
-
 /// Seconds of the requests in trouble, from the first one on.
 fn attempts(cluster: &Cluster) -> Vec<i64> {
     let troubled = cluster.network().troubled();
@@ -70,21 +35,6 @@ fn attempts(cluster: &Cluster) -> Vec<i64> {
     seconds
 }
 
-/// Writes of the product to this resource so far.
-fn writes(cluster: &Cluster, host: &str, resource: &str) -> usize {
-    let entries = cluster.server.audit().into_iter();
-    entries
-        .filter(|entry| {
-            entry.client == host && entry.access.resource == resource && entry.written.is_some()
-        })
-        .count()
-}
-
-/// A window that is always open.
-fn always(replicas: u64) -> Value {
-    json!({"crons": [{"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": replicas}]})
-}
-
 #[test]
 fn a_mistake_in_a_spec_leaves_the_last_valid_one_in_effect_and_is_said_once() {
     let unknown = json!({"behavior": {"scaleDown": {"stabilisationWindowSeconds": 900}}});
@@ -93,10 +43,10 @@ fn a_mistake_in_a_spec_leaves_the_last_valid_one_in_effect_and_is_said_once() {
     for mode in ["Direct", "Delegated", "Metric"] {
         for mistake in [&unknown, &nonsense, &target] {
             let mut cluster = settled(mode, &json!({}));
-            let before = hpa(&cluster, "ehpa-web").map(|hpa| hpa["spec"].clone());
+            let before = cluster.hpa("ehpa-web").map(|hpa| hpa["spec"].clone());
             cluster.edit("web", mistake);
             cluster.run_for(20);
-            let ready = said(&cluster, "web", "Ready");
+            let ready = cluster.said("web", "Ready");
             assert!(
                 ready.starts_with("False/InvalidSpec"),
                 "{mode}, {mistake}: {ready}"
@@ -106,11 +56,11 @@ fn a_mistake_in_a_spec_leaves_the_last_valid_one_in_effect_and_is_said_once() {
                 cluster.replicas("web") == 4
             });
             cluster.run_for(30);
-            let statuses = writes(&cluster, HOST, &format!("{EHPAS}/status"));
+            let statuses = cluster.writes(HOST, STATUSES);
             cluster.run_for(45);
-            assert_eq!(writes(&cluster, HOST, &format!("{EHPAS}/status")), statuses);
+            assert_eq!(cluster.writes(HOST, STATUSES), statuses);
             assert_eq!(
-                hpa(&cluster, "ehpa-web").map(|hpa| hpa["spec"].clone()),
+                cluster.hpa("ehpa-web").map(|hpa| hpa["spec"].clone()),
                 before,
                 "{mode}, {mistake}"
             );
@@ -118,7 +68,7 @@ fn a_mistake_in_a_spec_leaves_the_last_valid_one_in_effect_and_is_said_once() {
             cluster.crash(HOST, 2);
             cluster.run_for(45);
             assert_eq!(
-                hpa(&cluster, "ehpa-web").map(|hpa| hpa["spec"].clone()),
+                cluster.hpa("ehpa-web").map(|hpa| hpa["spec"].clone()),
                 before,
                 "{mode}, {mistake}"
             );
@@ -138,7 +88,7 @@ fn an_unknown_field_is_named_with_the_one_that_is_meant() {
                     expected policies, selectPolicy, stabilizationWindowSeconds, tolerance (did you mean \
                     stabilizationWindowSeconds?); ";
     cluster.until(5, expected, |cluster| {
-        said(cluster, "web", "Ready").starts_with(expected)
+        cluster.said("web", "Ready").starts_with(expected)
     });
 }
 
@@ -155,15 +105,19 @@ fn a_target_that_is_missing_or_not_allowed_is_reported_beside_others_that_are_sc
         cluster.replicas("web") == 4
     });
     cluster.run_for(30);
-    let statuses = writes(&cluster, HOST, &format!("{EHPAS}/status"));
+    let statuses = cluster.writes(HOST, STATUSES);
     cluster.run_for(45);
-    assert_eq!(writes(&cluster, HOST, &format!("{EHPAS}/status")), statuses);
-    assert!(said(&cluster, "lost", "Ready").starts_with("False/FailedGetScale"));
+    assert_eq!(cluster.writes(HOST, STATUSES), statuses);
+    assert!(
+        cluster
+            .said("lost", "Ready")
+            .starts_with("False/FailedGetScale")
+    );
     let expected = "False/InvalidSpec: metadata.namespace is denied, expected a namespace in which the controller scales: \
                     it does not in its own and in those of --deny-target-namespaces; not reconciled until the spec is fixed";
-    assert_eq!(said(&cluster, "denied", "Ready"), expected);
+    assert_eq!(cluster.said("denied", "Ready"), expected);
     assert_eq!(
-        (cluster.replicas("denied"), hpa(&cluster, "ehpa-denied")),
+        (cluster.replicas("denied"), cluster.hpa("ehpa-denied")),
         (1, None)
     );
 }
@@ -172,27 +126,25 @@ fn a_target_that_is_missing_or_not_allowed_is_reported_beside_others_that_are_sc
 fn an_autoscaler_that_cannot_be_decoded_keeps_its_state_and_its_adopted_hpa() {
     let mut cluster = settled("Delegated", &json!({}));
     cluster.adopted_hpa(SHOP, "web", None);
-    let is_adopted = |cluster: &Cluster| hpa(cluster, "web").unwrap()["spec"]["maxReplicas"] == MAX;
+    let is_adopted = |cluster: &Cluster| cluster.hpa("web").unwrap()["spec"]["maxReplicas"] == MAX;
     cluster.until(30, "it is adopted", is_adopted);
     cluster.run_for(30);
-    let before = writes(&cluster, HOST, "horizontalpodautoscalers");
+    let before = cluster.writes(HOST, HPAS);
     cluster.edit("web", &json!({"minReplicas": "one"}));
     cluster.run_for(60);
-    assert_eq!(writes(&cluster, HOST, "horizontalpodautoscalers"), before);
+    assert_eq!(cluster.writes(HOST, HPAS), before);
     assert!(is_adopted(&cluster));
     // By the last valid spec, which is still known.
     let mistake = json!({"minReplicas": 1, "metrics": [{"type": "Resource", "resource": 7}]});
     cluster.edit("web", &mistake);
-    let path = format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/web");
-    let change = json!({"spec": {"maxReplicas": 9}});
-    cluster.server.ask("kubectl", "PATCH", &path, &change);
+    cluster.edit_hpa("web", &json!({"spec": {"maxReplicas": 9}}));
     cluster.until(30, "it is restored", is_adopted);
 }
 
 #[test]
 fn a_refused_write_emits_one_event_and_is_retried_at_the_next_sync() {
     let mut cluster = settled("Direct", &json!({}));
-    trouble(&cluster, "PATCH", &["/scale"], Effect::Refused(403));
+    cluster.trouble("PATCH", &["/scale"], Effect::Refused(403));
     cluster.needs("web", 4);
     cluster.run_for(75);
     let times = attempts(&cluster);
@@ -211,7 +163,7 @@ fn a_refused_write_emits_one_event_and_is_retried_at_the_next_sync() {
 fn an_object_whose_writes_conflict_again_and_again_is_decided_less_and_less_often() {
     let mut cluster = settled("Direct", &json!({}));
     for load in [4, 8] {
-        trouble(&cluster, "PATCH", &["/scale"], Effect::Refused(409));
+        cluster.trouble("PATCH", &["/scale"], Effect::Refused(409));
         cluster.needs("web", load);
         let before = attempts(&cluster).len();
         cluster.run_for(90);
@@ -235,16 +187,18 @@ fn an_hpa_of_others_with_the_name_of_the_child_is_not_written() {
         "metadata": {"name": "ehpa-web", "namespace": SHOP},
         "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}, "maxReplicas": 3},
     });
-    assert_eq!(cluster.server.create(&theirs).0, 201);
+    cluster.server.create(&theirs);
     cluster.autoscaler("web", 2, "Delegated", &json!({}));
     cluster.start(HOST);
     cluster.until(60, "it is named", |cluster| {
-        said(cluster, "web", "Ready").starts_with("False/FailedReconcileHPA")
+        cluster
+            .said("web", "Ready")
+            .starts_with("False/FailedReconcileHPA")
     });
     cluster.run_for(45);
     assert_eq!(cluster.events("FailedReconcileHPA").len(), 1);
     assert_eq!(
-        hpa(&cluster, "ehpa-web").unwrap()["spec"]["scaleTargetRef"]["name"],
+        cluster.hpa("ehpa-web").unwrap()["spec"]["scaleTargetRef"]["name"],
         "other"
     );
 }
@@ -260,7 +214,7 @@ fn samples_that_are_too_old_scale_nothing_down_and_the_status_names_their_age() 
     cluster.run_for(120);
     assert_eq!(cluster.replicas("web"), 8);
     assert!(cluster.status("web").contains("StaleSamples"));
-    let active = said(&cluster, "web", "ScalingActive");
+    let active = cluster.said("web", "ScalingActive");
     assert!(
         active.starts_with("False/FailedGetResourceMetric"),
         "{active}"
@@ -284,10 +238,14 @@ fn a_writer_that_keeps_changing_the_replicas_is_reported_once_and_not_fought() {
     let written = cluster.scaled("web") - before;
     assert!((8..14).contains(&written), "{written}");
     assert_eq!(cluster.events("ExternalWriter").len(), 1);
-    assert!(said(&cluster, "web", "Ready").starts_with("False/ExternalWriter"));
+    assert!(
+        cluster
+            .said("web", "Ready")
+            .starts_with("False/ExternalWriter")
+    );
     // After the writer has stopped, its last change is forgotten after ten minutes.
     cluster.until(700, "it is forgotten", |cluster| {
-        said(cluster, "web", "Ready").starts_with("True")
+        cluster.said("web", "Ready").starts_with("True")
     });
     assert_eq!(cluster.replicas("web"), 4);
 }
@@ -299,7 +257,7 @@ fn a_count_below_the_minimum_is_raised_at_every_sync_and_a_pause_of_a_user_is_le
         cluster.scale_by_hand("web", 1);
         cluster.until(20, "it is raised", |cluster| cluster.replicas("web") >= 3);
     }
-    let ready = said(&cluster, "web", "Ready");
+    let ready = cluster.said("web", "Ready");
     assert!(
         ready.starts_with("False/ExternalWriter") && ready.contains("set-last-applied"),
         "{ready}"
@@ -328,7 +286,7 @@ fn a_new_leader_writes_no_status_only_to_say_that_it_leads() {
     cluster.kill(HOST);
     cluster.until(30, "the other leads", |cluster| cluster.leader() == "pod-1");
     cluster.run_for(60);
-    assert_eq!(writes(&cluster, "pod-1", &format!("{EHPAS}/status")), 0);
+    assert_eq!(cluster.writes("pod-1", STATUSES), 0);
 }
 
 #[test]
@@ -340,8 +298,7 @@ fn statuses_and_writes_of_a_namespace_that_hang_delay_no_decision_and_no_status_
         cluster.autoscaler_in(TENANT, name, (1, "Direct"), &always(3));
     }
     cluster.autoscaler("web", 1, "Direct", &always(4));
-    trouble(
-        &cluster,
+    cluster.trouble(
         "PATCH",
         &["/namespaces/tenant/effective", "/status"],
         Effect::Hang,
@@ -367,12 +324,7 @@ fn statuses_and_writes_of_a_namespace_that_hang_delay_no_decision_and_no_status_
     });
 
     // Writes of counts hang.
-    trouble(
-        &cluster,
-        "PATCH",
-        &["/namespaces/tenant/deployments/"],
-        Effect::Hang,
-    );
+    cluster.trouble("PATCH", &["/namespaces/tenant/deployments/"], Effect::Hang);
     for name in &stuck {
         cluster.edit_in(TENANT, name, &always(8));
     }
@@ -386,8 +338,7 @@ fn statuses_and_writes_of_a_namespace_that_hang_delay_no_decision_and_no_status_
 fn an_orphan_that_cannot_be_restored_is_tried_again_after_five_minutes() {
     let mut cluster = settled("Delegated", &json!({}));
     cluster.adopted_hpa(SHOP, "forged", Some(GONE));
-    trouble(
-        &cluster,
+    cluster.trouble(
         "PATCH",
         &["/horizontalpodautoscalers/forged"],
         Effect::Refused(403),
@@ -409,21 +360,27 @@ fn copies_that_are_out_of_date_scale_and_collect_nothing_and_the_object_says_so(
     ];
     for kind in kinds {
         let mut cluster = settled("Direct", &json!({}));
-        trouble(&cluster, "GET", kind, Effect::Hang);
+        cluster.trouble("GET", kind, Effect::Hang);
         cluster.network().reset(HOST, HUB);
         cluster.until(120, "it says so", |cluster| {
-            said(cluster, "web", "Ready").starts_with("False/CacheStale: the watch of ")
+            cluster
+                .said("web", "Ready")
+                .starts_with("False/CacheStale: the watch of ")
         });
-        let ready = said(&cluster, "web", "Ready");
+        let ready = cluster.said("web", "Ready");
         let expected = "; nothing is written until it does: check the connection to the API server";
         assert!(ready.contains(expected), "{ready}");
-        assert!(said(&cluster, "web", "AbleToScale").starts_with("False/CacheStale"));
+        assert!(
+            cluster
+                .said("web", "AbleToScale")
+                .starts_with("False/CacheStale")
+        );
         // If the autoscalers are known, this one is not among them.
         cluster.adopted_hpa(SHOP, "forged", Some(GONE));
         cluster.needs("web", 4);
         cluster.run_for(60);
         let is_forged =
-            |cluster: &Cluster| hpa(cluster, "forged").unwrap()["spec"]["maxReplicas"] == 9;
+            |cluster: &Cluster| cluster.hpa("forged").unwrap()["spec"]["maxReplicas"] == 9;
         assert_eq!(cluster.replicas("web"), 2, "{kind:?}");
         assert_eq!(is_forged(&cluster), kind == kinds[2], "{kind:?}");
         assert_eq!(cluster.events("CacheStale").len(), 1);
@@ -438,21 +395,14 @@ fn copies_that_are_out_of_date_scale_and_collect_nothing_and_the_object_says_so(
 fn an_object_leaves_no_series_if_it_is_deleted_while_its_sync_runs_unless_it_is_created_again() {
     for again in [false, true] {
         let mut cluster = settled("Direct", &json!({}));
-        trouble(&cluster, "GET", &["/apis/metrics.k8s.io"], Effect::Hang);
+        cluster.trouble("GET", &["/apis/metrics.k8s.io"], Effect::Hang);
         cluster.edit("web", &always(4));
         cluster.run_for(1);
-        let path = format!("/apis/autoscaling.crane.io/v1alpha1/namespaces/{SHOP}/{EHPAS}/web");
         let mut new = (*cluster.ehpa("web")).clone();
-        assert_eq!(
-            cluster
-                .server
-                .ask("kubectl", "DELETE", &path, &Value::Null)
-                .0,
-            200
-        );
+        cluster.delete("web");
         if again {
             new["metadata"] = json!({"name": "web", "namespace": SHOP});
-            assert_eq!(cluster.server.create(&new).0, 201);
+            cluster.server.create(&new);
         }
         cluster.run_for(60);
         let series = r#"name="web""#;
@@ -538,7 +488,9 @@ fn a_panic_quarantines_its_object_and_no_other() {
     let mut cluster = settled("Direct", &json!({}));
     cluster.panic_in(HOST, SYNC);
     cluster.until(20, "it panics", |cluster| {
-        said(cluster, "web", "Ready").starts_with("False/InternalError")
+        cluster
+            .said("web", "Ready")
+            .starts_with("False/InternalError")
     });
     let since = cluster.now();
     cluster.needs("web", 4);
@@ -554,17 +506,10 @@ fn a_panic_quarantines_its_object_and_no_other() {
 #[test]
 fn an_object_that_is_deleted_while_its_sync_panics_leaves_no_series() {
     let mut cluster = settled("Direct", &json!({}));
-    trouble(&cluster, "GET", &["/apis/metrics.k8s.io"], Effect::Hang);
+    cluster.trouble("GET", &["/apis/metrics.k8s.io"], Effect::Hang);
     cluster.edit("web", &always(4));
     cluster.run_for(1);
-    let path = format!("/apis/autoscaling.crane.io/v1alpha1/namespaces/{SHOP}/{EHPAS}/web");
-    assert_eq!(
-        cluster
-            .server
-            .ask("kubectl", "DELETE", &path, &Value::Null)
-            .0,
-        200
-    );
+    cluster.delete("web");
     cluster.panic_in(HOST, SYNC);
     cluster.run_for(60);
     let metrics = cluster.metrics(HOST);
@@ -572,4 +517,30 @@ fn an_object_that_is_deleted_while_its_sync_panics_leaves_no_series() {
         metrics.contains("panics_total{kind=") && !metrics.contains(r#"name="web""#),
         "{metrics}"
     );
+}
+
+#[test]
+fn a_target_without_a_selector_is_not_scaled_by_pods_of_other_workloads() {
+    let mut cluster = settled("Direct", &json!({}));
+    cluster.autoscaler("other", 4, "Direct", &json!({}));
+    cluster.needs("other", 12);
+    let without = json!({"spec": {"selector": {"matchLabels": null}}});
+    cluster
+        .server
+        .patch("deployments.apps", SHOP, "web", &without);
+    cluster.until(60, "its pods are unknown", |cluster| {
+        cluster.status("web").contains("NoPods")
+    });
+    cluster.run_for(60);
+    assert_eq!(cluster.replicas("web"), 2);
+}
+
+#[test]
+fn a_count_that_was_changed_during_a_pause_is_corrected_seconds_after_it() {
+    let mut cluster = settled("Direct", &json!({"minReplicas": 2}));
+    cluster.pause(HOST);
+    cluster.scale_by_hand("web", 1);
+    cluster.run_for(600);
+    cluster.resume(HOST);
+    cluster.until(60, "it is raised", |cluster| cluster.replicas("web") == 2);
 }

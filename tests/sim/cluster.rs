@@ -29,6 +29,7 @@ use foretide_base::{
     clock::Clock,
     leadership::Timing,
     machine::{Dial, Machine, Stream},
+    memory::Memory,
     telemetry::Telemetry,
 };
 use foretide_domain::{cron::Zone, hpa::Settings};
@@ -63,6 +64,10 @@ pub(crate) const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 pub(crate) const HUB: &str = "hub";
 /// The name by which the replicas know Prometheus.
 pub(crate) const PROMETHEUS: &str = "prometheus";
+/// The collections of autoscalers, their statuses and HPAs.
+pub(crate) const EHPAS: &str = "effectivehorizontalpodautoscalers.autoscaling.crane.io";
+pub(crate) const STATUSES: &str = "effectivehorizontalpodautoscalers.autoscaling.crane.io/status";
+pub(crate) const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 pub(crate) const SHOP: &str = "shop";
 pub(crate) const TENANT: &str = "tenant";
 /// The namespace in which the flags forbid to scale.
@@ -99,6 +104,9 @@ pub(crate) struct Cluster {
     pub(crate) world: World,
     /// The member clusters, if this is a hub.
     pub(crate) members: Members,
+    /// The limits of what forecasts may cost, and the memory of each replica; there are none at first.
+    pub(crate) cost_limits: CostLimits,
+    pub(crate) memory: Option<Memory>,
     prometheus: Option<HistoryServer>,
     data_center: DataCenter<Result<(), String>>,
     hpas: HpaController,
@@ -225,8 +233,7 @@ impl Cluster {
         data_center.network().add(HUB, server.clone());
         server.add_token(&token("controller"), ACCOUNT);
         for object in INSTALLATION.iter() {
-            let (code, answer) = server.create(object);
-            assert_eq!(code, 201, "{answer}");
+            server.create(object);
         }
         let load = Load::default();
         let world = World::new(
@@ -247,6 +254,8 @@ impl Cluster {
             elects: true,
             world,
             members: Members::default(),
+            cost_limits: CostLimits::default(),
+            memory: None,
             prometheus: None,
             data_center,
             seed,
@@ -324,8 +333,7 @@ impl Cluster {
             "metadata": {"name": name, "namespace": namespace}, "spec": spec,
         });
         for object in [deployment, ehpa] {
-            let (code, answer) = self.server.create(&object);
-            assert_eq!(code, 201, "{answer}");
+            self.server.create(&object);
         }
     }
 
@@ -337,14 +345,11 @@ impl Cluster {
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": MAX, "mode": "Direct", "metrics": []},
         });
-        let (code, answer) = self.server.create(&ehpa);
-        assert_eq!(code, 201, "{answer}");
+        self.server.create(&ehpa);
     }
 
     pub(crate) fn namespace(&self, name: &str) {
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        assert_eq!(self.server.create(&namespace).0, 201);
+        self.server.create(&namespace(name));
     }
 
     /// An HPA that was made by hand with at most 3 replicas: to be adopted by the autoscaler of this name, or marked as
@@ -368,8 +373,7 @@ impl Cluster {
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec,
             "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
         });
-        let (code, answer) = self.server.create(&hpa);
-        assert_eq!(code, 201, "{answer}");
+        self.server.create(&hpa);
     }
 
     /// Gives an autoscaler an annotation.
@@ -392,10 +396,9 @@ impl Cluster {
 
     /// Pauses a Deployment in the middle of an update, with this many pods more than its spec asks for.
     pub(crate) fn pause_update(&self, name: &str, surge: &str) {
-        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}");
         let strategy = json!({"rollingUpdate": {"maxSurge": surge}});
         let change = json!({"spec": {"paused": true, "strategy": strategy}});
-        assert_eq!(self.server.ask("kubectl", "PATCH", &path, &change).0, 200);
+        self.server.patch("deployments.apps", SHOP, name, &change);
     }
 
     /// Starts a replica of the product on a host.
@@ -417,6 +420,8 @@ impl Cluster {
         let (stop, stopped) = oneshot::channel();
         let mut config = config(self.elects, !self.members.is_empty());
         config.prometheus = self.prometheus.clone();
+        config.cost_limits = self.cost_limits.clone();
+        let memory = self.memory.clone();
         let interruption = Interruption::default();
         let armed = Arc::clone(&interruption);
         let telemetry = Arc::<Telemetry>::default();
@@ -424,7 +429,7 @@ impl Cluster {
         let clock = self.data_center.start(host, |now| {
             let start = now + SignedDuration::from_secs(ahead);
             let clock = Clock::interrupted(start, move || interrupt(&armed));
-            let machine = Machine::simulated(host, clock.clone(), wire, seed);
+            let machine = Machine::simulated(host, clock.clone(), wire, seed).with_memory(memory);
             let stopped = stopped.map(|_stop| ());
             let run = app::run_with(config, machine, shown, stopped);
             let run = run.map(|ended| ended.map_err(|error| error.to_string()));
@@ -462,8 +467,9 @@ impl Cluster {
             "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
             "data": {"client-ca-file": certificate()},
         });
-        let theirs = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io";
-        self.server.ask("kubectl", "DELETE", theirs, &Value::Null);
+        let theirs = "v1beta1.external.metrics.k8s.io";
+        self.server
+            .delete("apiservices.apiregistration.k8s.io", "", theirs);
         let files = ["rbac", "certificates", "custom", "external"]
             .map(|name| format!("deploy/adapter/{name}.yaml"));
         for object in files
@@ -471,8 +477,7 @@ impl Cluster {
             .flat_map(|file| manifests(file))
             .chain([reader, authorities])
         {
-            let (code, answer) = self.server.create(&object);
-            assert_eq!(code, 201, "{answer}");
+            self.server.create(&object);
         }
         self.reach(host, Way::Open(Duration::from_millis(300)));
         let wire = Wire {
@@ -715,9 +720,9 @@ impl Cluster {
     /// Takes the permission to read the Secrets of members away.
     pub(crate) fn revoke_secrets(&mut self) {
         self.laws.may_be_refused = "secrets";
-        let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/foretide-system/rolebindings/foretide-members";
-        let (code, answer) = self.server.ask("kubectl", "DELETE", path, &json!({}));
-        assert_eq!(code, 200, "{answer}");
+        let bindings = "rolebindings.rbac.authorization.k8s.io";
+        self.server
+            .delete(bindings, "foretide-system", "foretide-members");
     }
 
     /// Sets a count as `kubectl scale` does.
@@ -727,9 +732,12 @@ impl Cluster {
 
     /// Sets a count as [`Cluster::scale_by_hand`] does, in another namespace.
     pub(crate) fn scale_by_hand_in(&self, namespace: &str, name: &str, count: u64) {
-        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale");
-        let scale = json!({"spec": {"replicas": count}});
-        assert_eq!(self.server.ask("kubectl", "PATCH", &path, &scale).0, 200);
+        let (scale, change) = (
+            format!("{name}/scale"),
+            json!({"spec": {"replicas": count}}),
+        );
+        self.server
+            .patch("deployments.apps", namespace, &scale, &change);
     }
 
     /// Deletes a Deployment, and creates it with two replicas.
@@ -750,19 +758,15 @@ impl Cluster {
     }
 
     fn replace(&self, name: &str, deployment: &Value) {
-        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{name}");
-        let (code, _) = self.server.ask("kubectl", "DELETE", &path, &Value::Null);
-        assert_eq!(code, 200);
-        let (code, answer) = self.server.create(deployment);
-        assert_eq!(code, 201, "{answer}");
+        self.server.delete("deployments.apps", SHOP, name);
+        self.server.create(deployment);
     }
 
     /// A Deployment without replicas whose annotation is as large as the API server admits.
     pub(crate) fn large_deployment(&self, namespace: &str, number: usize) {
         let mut large = deployment(namespace, &format!("large-{number}"), 0);
         large["metadata"]["annotations"] = json!({"note": "x".repeat(250 << 10)});
-        let (code, answer) = self.server.create(&large);
-        assert_eq!(code, 201, "{answer}");
+        self.server.create(&large);
     }
 
     /// Changes the `spec` of an autoscaler as a user does.
@@ -775,11 +779,61 @@ impl Cluster {
     }
 
     fn patch_in(&self, namespace: &str, name: &str, change: &Value) {
-        let path = format!(
-            "/apis/autoscaling.crane.io/v1alpha1/namespaces/{namespace}/effectivehorizontalpodautoscalers/{name}"
-        );
-        let (code, answer) = self.server.ask("kubectl", "PATCH", &path, change);
-        assert_eq!(code, 200, "{answer}");
+        self.server.patch(EHPAS, namespace, name, change);
+    }
+
+    /// Deletes an autoscaler of the shop, as a user does.
+    pub(crate) fn delete(&self, name: &str) {
+        self.server.delete(EHPAS, SHOP, name);
+    }
+
+    /// Changes an HPA of the shop, as a user does.
+    pub(crate) fn edit_hpa(&self, name: &str, change: &Value) {
+        self.server.patch(HPAS, SHOP, name, change);
+    }
+
+    /// An HPA of the shop, if it is there.
+    pub(crate) fn hpa(&self, name: &str) -> Option<Value> {
+        let all = self.server.objects(HPAS);
+        let found = all.iter().find(|one| one["metadata"]["name"] == name)?;
+        Some((**found).clone())
+    }
+
+    /// A condition of an autoscaler, as `status/reason: message`.
+    pub(crate) fn said(&self, name: &str, kind: &str) -> String {
+        let ehpa = self.ehpa(name);
+        let conditions = ehpa["status"]["conditions"].as_array();
+        let mut of_kind = conditions.into_iter().flatten();
+        let found = of_kind.find(|one| one["type"] == kind);
+        found.map_or_else(String::new, |one| {
+            let text = |field: &str| one[field].as_str().unwrap_or_default();
+            format!("{}/{}: {}", text("status"), text("reason"), text("message"))
+        })
+    }
+
+    /// Returns how often a host wrote objects of a collection such as `deployments.apps/scale`.
+    pub(crate) fn writes(&self, host: &str, collection: &str) -> usize {
+        let entries = self.server.audit().into_iter();
+        let written = entries.filter(|entry| {
+            let is_meant = entry.client == host && entry.collection() == collection;
+            is_meant && entry.written.is_some()
+        });
+        written.count()
+    }
+
+    /// Lets requests of every host with this method, and with these parts in their path and query, have this effect.
+    pub(crate) fn trouble(
+        &self,
+        method: &'static str,
+        parts: &'static [&'static str],
+        effect: Effect,
+    ) {
+        self.network().begin(Trouble {
+            client: String::new(),
+            method,
+            parts,
+            effect,
+        });
     }
 
     /// The status of an autoscaler, as text.
@@ -810,9 +864,7 @@ impl Cluster {
     }
 
     pub(crate) fn ehpa(&self, name: &str) -> Arc<Value> {
-        let ehpas = self
-            .server
-            .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
+        let ehpas = self.server.objects(EHPAS);
         let found = ehpas
             .into_iter()
             .find(|one| one["metadata"]["name"] == name);
@@ -951,6 +1003,11 @@ fn interrupt(armed: &Mutex<(Option<Stop>, Option<&'static str>)>) {
     }
 }
 
+/// A namespace.
+pub(crate) fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
 fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -967,6 +1024,11 @@ fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
             },
         },
     })
+}
+
+/// A window that is always open, as part of a `spec`.
+pub(crate) fn always(replicas: u64) -> Value {
+    json!({"crons": [{"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": replicas}]})
 }
 
 /// The cpu metric with a target of [`PER_POD`].
@@ -1105,8 +1167,6 @@ static INSTALLATION: LazyLock<Vec<Value>> = LazyLock::new(|| {
         "deploy/fleets/rbac.yaml",
         "deploy/23-leader-rbac.yaml",
     ];
-    let namespace =
-        |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let mut objects = vec![namespace(SHOP), namespace(TENANT)];
     objects.extend(files.into_iter().flat_map(manifests));
     objects

@@ -9,13 +9,12 @@ use serde_json::{Value, json};
 use simkube::{Entry, faults::Plan, network::Way};
 
 use crate::{
-    cluster::{Cluster, SHOP, external},
+    cluster::{Cluster, EHPAS, HPAS, SHOP, external},
     laws::fits,
 };
 
 const HOST: &str = "pod-0";
 const APPS: [&str; 6] = ["web", "api", "shown", "switched", "adopter", "queue"];
-const EHPAS: &str = "effectivehorizontalpodautoscalers";
 const END: u64 = 240;
 /// Second after which nothing is written.
 const SETTLED: u64 = 210;
@@ -34,10 +33,7 @@ fn happens(cluster: &Cluster, second: u64) {
         45 => edit("shown", "scaleStrategy", "Auto"),
         60 => edit("switched", "mode", "Direct"),
         75 => {
-            let path =
-                format!("/apis/autoscaling.crane.io/v1alpha1/namespaces/{SHOP}/{EHPAS}/adopter");
-            let (code, answer) = cluster.server.ask("kubectl", "DELETE", &path, &Value::Null);
-            assert_eq!(code, 200, "{answer}");
+            cluster.delete("adopter");
         }
         90 => ["web", "api"]
             .into_iter()
@@ -124,10 +120,7 @@ fn outcome(cluster: &Cluster) -> Outcome {
         };
         found.insert(format!("count of {app}"), count);
     }
-    for hpa in cluster
-        .server
-        .objects("horizontalpodautoscalers.autoscaling")
-    {
+    for hpa in cluster.server.objects(HPAS) {
         let (metadata, mut spec) = (&hpa["metadata"], hpa["spec"].clone());
         let target = spec["scaleTargetRef"]["name"].as_str().unwrap().to_owned();
         // After a restart a minimum that was raised stays until fewer are needed; up to the present count it has no effect.
@@ -137,10 +130,7 @@ fn outcome(cluster: &Cluster) -> Outcome {
         let kept = ["labels", "annotations", "ownerReferences"].map(|field| &metadata[field]);
         found.insert(format!("HPA {}", metadata["name"]), json!([spec, kept]));
     }
-    for ehpa in cluster
-        .server
-        .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io")
-    {
+    for ehpa in cluster.server.objects(EHPAS) {
         let (metadata, status) = (&ehpa["metadata"], &ehpa["status"]);
         let conditions = status["conditions"].as_array().into_iter().flatten();
         let conditions = conditions.map(|one| json!([one["type"], one["status"], one["reason"]]));

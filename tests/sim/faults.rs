@@ -5,14 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 use simkube::{faults::Plan, network::Way};
 
-use crate::cluster::{Cluster, HUB};
+use crate::cluster::{Cluster, HUB, always};
 
 #[test]
 fn the_child_scales_without_the_controller_and_its_successor_causes_no_dip() {
     let mut cluster = Cluster::new(1, Plan::default());
-    let window =
-        json!({"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": 6});
-    cluster.autoscaler("orders", 1, "Delegated", &json!({"crons": [window]}));
+    cluster.autoscaler("orders", 1, "Delegated", &always(6));
     cluster.needs("orders", 2);
     cluster.start("pod-0");
     cluster.until(60, "the floor", |cluster| cluster.replicas("orders") == 6);

@@ -593,7 +593,7 @@ impl Harmless {
     /// Returns how often Prometheus was asked the refused query.
     fn unanswered(&self) -> usize {
         let asked = self.prometheus.as_ref();
-        asked.map_or(0, |prometheus| prometheus.unanswered(TENANT))
+        asked.map_or(0, |prometheus| prometheus.asked("namespace=\"tenant\"").1)
     }
 
     /// Creates the apps of the shop, and the objects of the tenant for its trouble.

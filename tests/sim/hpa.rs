@@ -20,6 +20,7 @@ use simkube::{
     world::{self, World, milli},
 };
 
+use crate::cluster::HPAS;
 use crate::hpa_controller::{Applied, Condition, Conditions, ControllerPass, Reads};
 
 const CONTROLLER: &str = "horizontal-pod-autoscaler";
@@ -43,7 +44,7 @@ impl HpaController {
     /// One pass over all autoscalers.
     pub(crate) fn step(&mut self, world: &World, now: Timestamp) {
         let targets = self.server.objects("deployments.apps");
-        for hpa in self.server.objects("horizontalpodautoscalers.autoscaling") {
+        for hpa in self.server.objects(HPAS) {
             let target = targets.iter().find(|target| {
                 let (of, it) = (&hpa["metadata"]["namespace"], &target["metadata"]);
                 *of == it["namespace"] && hpa["spec"]["scaleTargetRef"]["name"] == it["name"]

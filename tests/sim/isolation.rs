@@ -1,17 +1,12 @@
 //! A dependency that hangs delays only the autoscalers that use it.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use simkube::faults::Plan;
 
-use crate::cluster::{Cluster, PERIOD, TENANT};
+use crate::cluster::{Cluster, PERIOD, TENANT, always};
 
 /// The autoscalers of the tenant whose metrics hang.
 const TENANTS: usize = 150;
-
-/// A window that is always open.
-fn always(replicas: u32) -> Value {
-    json!({"crons": [{"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": replicas}]})
-}
 
 #[test]
 fn a_metrics_api_that_hangs_delays_neither_others_nor_the_cron_windows_of_its_own() {

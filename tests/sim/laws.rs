@@ -22,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use simkube::{Entry, SimKube};
 
-use crate::cluster::{Load, PER_POD, PERIOD};
+use crate::cluster::{EHPAS, Load, PER_POD, PERIOD};
 
 /// Time without news after which a process scales no more: a minute, and running writes.
 const STALE: SignedDuration = SignedDuration::from_secs(80);
@@ -87,7 +87,7 @@ pub(crate) struct Laws {
     leases: BTreeMap<String, Timestamp>,
 }
 
-/// Replicas that a spec allows. A preview allows no change.
+/// Replicas that a spec allows. A preview allows no change but to its `specificReplicas`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Allowed {
     least: u64,
@@ -195,9 +195,7 @@ impl Laws {
         if !is_ours || count <= (2 * before).max(4) {
             return Ok(());
         }
-        let specs = self
-            .server
-            .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
+        let specs = self.server.objects(EHPAS);
         let spec = specs
             .iter()
             .find(|one| one["metadata"]["name"] == access.name);
@@ -366,9 +364,7 @@ impl Laws {
     }
 
     fn check_counts(&mut self, now: Timestamp) -> Result<(), String> {
-        let autoscalers = self
-            .server
-            .objects("effectivehorizontalpodautoscalers.autoscaling.crane.io");
+        let autoscalers = self.server.objects(EHPAS);
         for deployment in self.server.objects("deployments.apps") {
             let name = deployment["metadata"]["name"].as_str().unwrap_or_default();
             let count = deployment["spec"]["replicas"].as_u64().unwrap_or_default();
@@ -425,7 +421,7 @@ impl Laws {
         let known = self.allowed.entry(name.to_owned()).or_default();
         // With an invalid spec the last valid one stays in force.
         if let (Some(least), Some(most)) = (bound("minReplicas"), bound("maxReplicas")) {
-            let acts = spec["scaleStrategy"] != "Preview";
+            let acts = spec["scaleStrategy"] != "Preview" || spec["specificReplicas"].is_u64();
             let allowed = Allowed { least, most, acts };
             if known.last().is_none_or(|(_, last)| *last != allowed) {
                 known.push((now, allowed));

@@ -1,19 +1,25 @@
 //! The product in simulated clusters and in virtual time: scripted tests, and scenarios that seeds of faults play.
 //!
 //! ```text
-//! autoscalers  single objects whose specs are wrong, whose writes fail or whose metrics are old
-//! cluster   the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
-//! fleet     the same with member clusters and fleets over them
-//! hpa       the HPA controller of the cluster, by the algorithm that the vectors check
-//! log       what must not be in the log, whatever fails
-//! laws      what must hold after every second, whatever fails
-//! seeds     scenarios with random faults: played, compared with none, replayed, and shrunk
-//! harmless  the scenario of what must not matter: one tenant in trouble, a clock that is stepped
-//! crashes   a process that ends at each of its writes, compared with one that never does
-//! signals   what the metrics show of each trouble that an alert is about
-//! stopped   the scenario of a leader that is stopped while it writes
-//! forecasts the scenario of a Prometheus in trouble
-//! single    the scenario of one cluster; schedule says what happens in it
+//! cluster        the product's processes on hosts, SimKube with the rights of deploy/, the world, time second by second
+//! fleet          the same with member clusters and fleets over them
+//! hpa            the HPA controller of the cluster, by the algorithm that the vectors check
+//! laws, log      what must hold after every second, and what must not be in the log, whatever fails
+//!
+//! autoscalers    single objects whose specs are wrong, whose writes fail or whose metrics are old
+//! changes        their changes of replicas and problems, in events and statuses
+//! keda           targets that KEDA scales or has paused
+//! metric_mode    children that read what is published
+//! predictions    forecasts: their queries, their writes, and what they may cost
+//! stored_status  any status that a process before has left
+//! signals        what the metrics show of each trouble that an alert is about
+//! crashes        a process that ends at each of its writes, compared with one that never does
+//!
+//! seeds          scenarios with random faults: played, compared with none, replayed, and shrunk
+//! single         the scenario of one cluster; schedule says what happens in it
+//! forecasts      that of a Prometheus in trouble
+//! harmless       that of what must not matter: one tenant in trouble, a clock that is stepped
+//! stopped        that of a leader that is stopped while it writes
 //! ```
 
 /// Saves a quarter of a seed's time, which the system's allocator would take.
@@ -22,7 +28,12 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[cfg(test)]
+#[path = "../it/alter.rs"]
+mod alter;
+#[cfg(test)]
 mod autoscalers;
+#[cfg(test)]
+mod changes;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
@@ -49,11 +60,17 @@ mod hpa_controller;
 #[cfg(test)]
 mod isolation;
 #[cfg(test)]
+mod keda;
+#[cfg(test)]
 mod laws;
 #[cfg(test)]
 mod log;
 #[cfg(test)]
+mod metric_mode;
+#[cfg(test)]
 mod ownership;
+#[cfg(test)]
+mod predictions;
 #[cfg(test)]
 mod schedule;
 #[cfg(test)]
@@ -66,5 +83,7 @@ mod silence;
 mod single;
 #[cfg(test)]
 mod stopped;
+#[cfg(test)]
+mod stored_status;
 #[cfg(test)]
 mod succession;

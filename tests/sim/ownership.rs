@@ -4,41 +4,15 @@
 use serde_json::{Value, json};
 use simkube::faults::Plan;
 
-use crate::cluster::{Cluster, SHOP};
+use crate::cluster::{Cluster, HPAS, SHOP};
 
 const CHILD: &str = "ehpa-shop";
 const OWN: &str = "shop-by-hand";
 const ADOPT: &str = "autoscaling.foretide.io/adopt";
 
-fn path(kind: &str, name: &str) -> String {
-    let api = match kind {
-        "horizontalpodautoscalers" => "autoscaling/v2",
-        _ => "autoscaling.crane.io/v1alpha1",
-    };
-    format!("/apis/{api}/namespaces/{SHOP}/{kind}/{name}")
-}
-
-/// A request of a user, which must succeed.
-fn by_hand(cluster: &Cluster, method: &str, path: &str, body: &Value) {
-    let (code, answer) = cluster.server.ask("kubectl", method, path, body);
-    assert!(code < 300, "{answer}");
-}
-
-fn edit(cluster: &Cluster, kind: &str, name: &str, change: &Value) {
-    by_hand(cluster, "PATCH", &path(kind, name), change);
-}
-
-fn hpa(cluster: &Cluster, name: &str) -> Option<Value> {
-    let all = cluster
-        .server
-        .objects("horizontalpodautoscalers.autoscaling");
-    let found = all.iter().find(|one| one["metadata"]["name"] == name)?;
-    Some((**found).clone())
-}
-
 /// The parts of an HPA that a user writes.
 fn written(cluster: &Cluster, name: &str) -> Option<[Value; 4]> {
-    let hpa = hpa(cluster, name)?;
+    let hpa = cluster.hpa(name)?;
     let metadata = &hpa["metadata"];
     let of_user = [
         &hpa["spec"],
@@ -83,22 +57,19 @@ fn a_child_that_was_edited_or_deleted_by_hand_is_restored() {
         json!({"spec": {"behavior": {"scaleUp": {"selectPolicy": "Disabled"}}}}),
         json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}}),
     ] {
-        edit(&cluster, "horizontalpodautoscalers", CHILD, &change);
+        cluster.edit_hpa(CHILD, &change);
         assert_ne!(written(&cluster, CHILD).unwrap(), child, "{change}");
         // A minimum may stay raised for as long as a decrease would wait.
         cluster.until(90, &change.to_string(), |cluster| {
             written(cluster, CHILD).as_ref() == Some(&child)
         });
     }
-    let uid = hpa(&cluster, CHILD).unwrap()["metadata"]["uid"].clone();
-    by_hand(
-        &cluster,
-        "DELETE",
-        &path("horizontalpodautoscalers", CHILD),
-        &Value::Null,
-    );
+    let uid = cluster.hpa(CHILD).unwrap()["metadata"]["uid"].clone();
+    cluster.server.delete(HPAS, SHOP, CHILD);
     cluster.until(20, "another child", |cluster| {
-        hpa(cluster, CHILD).is_some_and(|child| child["metadata"]["uid"] != uid)
+        cluster
+            .hpa(CHILD)
+            .is_some_and(|child| child["metadata"]["uid"] != uid)
     });
     cluster.run_for(60);
     assert_eq!(cluster.replicas("shop"), 5);
@@ -110,13 +81,10 @@ fn an_hpa_of_a_user_is_adopted_on_request_and_given_back_as_it_was() {
     let mut cluster = Cluster::new(1, Plan::default());
     cluster.autoscaler("shop", 4, "Delegated", &json!({}));
     cluster.needs("shop", 4);
-    let (code, answer) = cluster.server.create(&of_a_user());
-    assert_eq!(code, 201, "{answer}");
+    cluster.server.create(&of_a_user());
     let original = written(&cluster, OWN).unwrap();
-    let ehpas = "effectivehorizontalpodautoscalers";
-    let adopt = json!({"metadata": {"annotations": {ADOPT: "true"}}});
     let is_original = |cluster: &Cluster| written(cluster, OWN).as_ref() == Some(&original);
-    let is_adopted = |cluster: &Cluster| hpa(cluster, OWN).unwrap()["spec"]["maxReplicas"] == 12;
+    let is_adopted = |cluster: &Cluster| cluster.hpa(OWN).unwrap()["spec"]["maxReplicas"] == 12;
 
     // The HPA is named in the status, and not written; there is no child beside it.
     cluster.start("pod-0");
@@ -126,9 +94,9 @@ fn an_hpa_of_a_user_is_adopted_on_request_and_given_back_as_it_was() {
     });
     cluster.run_for(60);
     assert!(is_original(&cluster));
-    assert_eq!(hpa(&cluster, CHILD), None);
+    assert_eq!(cluster.hpa(CHILD), None);
 
-    edit(&cluster, ehpas, "shop", &adopt);
+    cluster.annotate_in(SHOP, "shop", ADOPT, "true");
     cluster.until(30, "it is adopted", is_adopted);
     cluster.edit("shop", &json!({"scaleStrategy": "Preview"}));
     cluster.until(30, "a preview gives it back", is_original);
@@ -137,11 +105,11 @@ fn an_hpa_of_a_user_is_adopted_on_request_and_given_back_as_it_was() {
 
     // The adopter is deleted while no controller runs: the next controller gives the HPA back.
     cluster.kill("pod-0");
-    by_hand(&cluster, "DELETE", &path(ehpas, "shop"), &Value::Null);
+    cluster.delete("shop");
     cluster.run_for(60);
     assert!(is_adopted(&cluster));
     cluster.start("pod-0");
     cluster.until(90, "the next controller gives it back", is_original);
-    assert_eq!(hpa(&cluster, CHILD), None);
+    assert_eq!(cluster.hpa(CHILD), None);
     assert_eq!((cluster.replicas("shop"), cluster.scaled("shop")), (4, 0));
 }

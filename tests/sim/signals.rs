@@ -2,10 +2,7 @@
 //! over these series are tested by promtool (`tests/cluster/monitoring`), their labels in `tests/it/monitoring.rs`.
 
 use serde_json::json;
-use simkube::{
-    faults::Plan,
-    network::{Effect, Trouble},
-};
+use simkube::{faults::Plan, network::Effect};
 
 use crate::{
     cluster::{Cluster, MAX, TENANT},
@@ -42,16 +39,6 @@ fn rises_and_falls(
     cluster.until(240, &format!("{metric} with {labels}"), is_above);
     end(cluster);
     cluster.until(240, &format!("{metric} as before"), |it| !is_above(it));
-}
-
-/// Makes requests of this kind fail with this effect from now on.
-fn trouble(cluster: &Cluster, method: &'static str, parts: &'static [&str], effect: Effect) {
-    cluster.network().begin(Trouble {
-        client: String::new(),
-        method,
-        parts,
-        effect,
-    });
 }
 
 #[test]
@@ -92,7 +79,7 @@ fn what_happens_to_a_controller_and_its_autoscalers_is_in_its_metrics() {
         },
     );
     rises_and_falls(&mut cluster, ("clock_skew_seconds", "", 30.0), ahead, back);
-    let hang = |it: &mut Cluster| trouble(it, "GET", &["metrics.k8s.io"], Effect::Hang);
+    let hang = |it: &mut Cluster| it.trouble("GET", &["metrics.k8s.io"], Effect::Hang);
     let open = ("circuit_open", r#"api="kubernetes""#, 0.0);
     rises_and_falls(&mut cluster, open, hang, Cluster::heal);
 
@@ -104,7 +91,7 @@ fn what_happens_to_a_controller_and_its_autoscalers_is_in_its_metrics() {
         0.0,
     );
     let refuse = |it: &mut Cluster| {
-        trouble(it, "PATCH", &["/scale"], Effect::Refused(403));
+        it.trouble("PATCH", &["/scale"], Effect::Refused(403));
         it.needs("web", 5);
     };
     rises_and_falls(&mut cluster, failing, refuse, Cluster::heal);

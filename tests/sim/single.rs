@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use simkube::faults::Plan;
 
 use crate::{
-    cluster::{Cluster, MAX, SHOP, external},
+    cluster::{Cluster, EHPAS, MAX, SHOP, external},
     laws::{fits, needed},
     schedule::{Dice, Disruption, Schedule},
     seeds::{self, Scenario},
@@ -149,7 +149,7 @@ impl Scenario for Single {
         let server = &self.cluster.server;
         let counts = APPS.map(|(app, _)| (format!("replicas of {app}"), self.count(app)));
         let mut all = BTreeMap::from(counts);
-        for ehpa in server.objects("effectivehorizontalpodautoscalers.autoscaling.crane.io") {
+        for ehpa in server.objects(EHPAS) {
             assert_eq!(ehpa["metadata"]["namespace"], SHOP);
             let name = ehpa["metadata"]["name"].as_str().unwrap();
             // A count that goes back to that of a backup was changed by another writer, and the third change is a

@@ -4,6 +4,9 @@
 //! act (a target that another controller scales is only previewed) and what may be written ([`Permission`]). It changes
 //! nothing but the target's state.
 
+#[cfg(test)]
+pub mod tests;
+
 use std::sync::Arc;
 
 use foretide_domain::{

@@ -14,6 +14,8 @@ mod fingerprint;
 mod parts;
 mod queue;
 mod record;
+#[cfg(test)]
+mod tests;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -145,15 +145,6 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         }
     }
 
-    /// One sync of every object that is due, with its reports and the cleanup.
-    pub async fn sync(&mut self) {
-        self.start_cleanup();
-        self.start_due();
-        self.finish_all().await;
-        while self.cleanup.join_next().await.is_some() {}
-        self.publish();
-    }
-
     /// Publishes by how much the loop is late, and what the last syncs found.
     fn publish(&self) {
         let now = self.context.clock.monotonic();

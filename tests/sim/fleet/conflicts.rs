@@ -4,23 +4,10 @@ use serde_json::{Value, json};
 use simkube::faults::Plan;
 
 use super::world::{FLEETS, begun, deployment, fleet, settled, shop, window};
-use crate::cluster::{Cluster, DENIED, HUB, SHOP, external};
+use crate::cluster::{Cluster, DENIED, HUB, SHOP, external, namespace};
+use crate::keda::{scaled_object, scaled_objects};
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/shop";
-
-/// Changes an HPA in a member as a user does.
-fn edit_child(cluster: &Cluster, member: &str, spec: &Value) {
-    let name = cluster.child(member).unwrap()["metadata"]["name"].clone();
-    let path = format!(
-        "/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/{}",
-        name.as_str().unwrap()
-    );
-    let (code, answer) =
-        cluster
-            .site(member)
-            .ask("kubectl", "PATCH", &path, &json!({"spec": spec}));
-    assert_eq!(code, 200, "{answer}");
-}
 
 #[test]
 fn a_conflicting_foreign_hpa_is_named_and_its_counts_are_those_of_no_other_writer() {
@@ -70,29 +57,14 @@ fn a_foreign_writer_of_replicas_is_named_and_not_overwritten() {
 #[test]
 fn a_workload_that_keda_has_paused_in_a_member_is_not_scaled_there() {
     let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
-    let versions = json!([{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-    }}}]);
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "scaledobjects.keda.sh"},
-        "spec": {
-            "group": "keda.sh", "scope": "Namespaced", "versions": versions,
-            "names": {"plural": "scaledobjects", "singular": "scaledobject", "kind": "ScaledObject"},
-        },
-    });
-    assert_eq!(cluster.site("two").create(&definition).0, 201);
+    cluster.site("two").create(&scaled_objects());
     cluster.deploy_everywhere(2);
     cluster.evenly(4_000);
     cluster.ask_for("StaticWeighted", (2, 20), &json!({}));
     cluster.start("pod-0");
     cluster.capped(60, "halves", &[("one", 10), ("two", 10)]);
-    let paused = json!({
-        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
-        "metadata": {"name": "web", "namespace": SHOP, "annotations": {"autoscaling.keda.sh/paused-replicas": "1"}},
-        "spec": {"scaleTargetRef": {"name": SHOP}},
-    });
-    assert_eq!(cluster.site("two").create(&paused).0, 201);
+    let paused = json!({"autoscaling.keda.sh/paused-replicas": "1"});
+    cluster.site("two").create(&scaled_object(SHOP, &paused));
     cluster.deploy("two", 1);
     let why = "Foreign: KEDA has paused it by ScaledObject web; its replicas are not changed";
     cluster.until(60, why, |cluster| cluster.has_reason("two", why));
@@ -126,7 +98,7 @@ fn only_changes_by_others_are_reported_as_restored() {
     .iter()
     .enumerate()
     {
-        edit_child(&cluster, "two", theirs);
+        cluster.edit_child("two", theirs);
         cluster.until(20, "it is restored", |cluster| {
             cluster.child("two").unwrap()["spec"] == ours
         });
@@ -135,7 +107,7 @@ fn only_changes_by_others_are_reported_as_restored() {
     }
     // What was changed before the process began may be its own.
     cluster.kill("pod-0");
-    edit_child(&cluster, "two", &json!({"metrics": []}));
+    cluster.edit_child("two", &json!({"metrics": []}));
     cluster.start("pod-0");
     cluster.until(60, "it is restored", |cluster| {
         cluster.child("two").unwrap()["spec"]["metrics"] == ours["metrics"]
@@ -151,7 +123,7 @@ fn the_younger_of_two_fleets_and_one_beside_a_foreign_hpa_place_nothing() {
     let mut older = fleet(SHOP, "StaticWeighted", (2, 20), &hub);
     older["metadata"]["name"] = json!("older");
     older["spec"]["minReplicas"] = json!(-1);
-    assert_eq!(cluster.server.create(&older).0, 201);
+    cluster.server.create(&older);
     cluster.deploy(HUB, 0);
     cluster.run_for(5);
     cluster.ask_for("StaticWeighted", (2, 20), &hub);
@@ -162,17 +134,10 @@ fn the_younger_of_two_fleets_and_one_beside_a_foreign_hpa_place_nothing() {
     cluster.run_for(45);
     assert_eq!(cluster.member_writes(), Vec::<String>::new());
 
-    let path = super::world::fleet_path("older");
-    assert_eq!(
-        cluster
-            .server
-            .ask("kubectl", "DELETE", &path, &Value::Null)
-            .0,
-        200
-    );
+    cluster.server.delete(FLEETS, SHOP, "older");
     let mut by_hand = shop(SHOP, 4);
     by_hand["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:0");
-    assert_eq!(cluster.site("two").create(&by_hand).0, 201);
+    cluster.site("two").create(&by_hand);
     cluster.foreign_hpa("two", true);
     cluster.until(60, "it is placed", |cluster| {
         deployment(cluster.site("one"), SHOP).is_some()
@@ -212,7 +177,7 @@ fn problems_of_the_placed_workload_are_reported_with_the_assignment() {
     let mut template = shop(SHOP, 0);
     template["spec"]["template"]["spec"]["volumes"] =
         json!([{"name": "files", "configMap": {"name": "files"}}]);
-    assert_eq!(cluster.server.create(&template).0, 201);
+    cluster.server.create(&template);
     let not_copied = "; the workload refers to configmap/files, which are not copied";
     cluster.until(60, not_copied, |cluster| {
         cluster.message("Assigned").ends_with(not_copied)
@@ -227,12 +192,10 @@ fn a_fleet_in_a_namespace_in_which_nothing_may_be_scaled_is_not_reconciled() {
     let mut target = shop(SHOP, 4);
     target["metadata"]["namespace"] = json!(DENIED);
     for server in [&cluster.server, cluster.site("one")] {
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DENIED}});
-        assert_eq!(server.create(&namespace).0, 201);
+        server.create(&namespace(DENIED));
     }
-    assert_eq!(cluster.site("one").create(&target).0, 201);
-    assert_eq!(cluster.server.create(&denied).0, 201);
+    cluster.site("one").create(&target);
+    cluster.server.create(&denied);
     cluster.start("pod-0");
     cluster.until(60, "it says so", |cluster| {
         cluster.condition("Ready") == "False/InvalidSpec"

@@ -1,24 +1,10 @@
 //! Deleted fleets: their HPAs go and the replicas stay, whoever answers; and what is not theirs, or cannot be read, stays.
 
 use serde_json::{Value, json};
-use simkube::{
-    faults::Plan,
-    network::{Effect, Trouble},
-};
+use simkube::{faults::Plan, network::Effect};
 
 use super::world::{FLEETS, deployment, settled, with_preferences};
-use crate::cluster::{Cluster, HUB, SHOP};
-
-const HPAS: &str = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers";
-
-fn trouble(method: &'static str, parts: &'static [&str], effect: Effect) -> Trouble {
-    Trouble {
-        client: String::new(),
-        method,
-        parts,
-        effect,
-    }
-}
+use crate::cluster::{Cluster, HPAS, HUB, SHOP};
 
 fn is_gone(cluster: &Cluster) -> bool {
     cluster.server.objects(FLEETS).is_empty()
@@ -44,11 +30,11 @@ fn a_deleted_fleet_deletes_its_hpas_and_keeps_the_replicas() {
 #[test]
 fn a_deleted_fleet_is_released_although_its_members_were_never_listed() {
     let mut cluster = settled(&json!({}));
-    cluster.network().begin(trouble(
+    cluster.trouble(
         "GET",
         &["/namespaces/foretide-system/secrets"],
         Effect::Hang,
-    ));
+    );
     cluster.crash_all();
     cluster.run_for(20);
     cluster.delete_fleet();
@@ -64,19 +50,8 @@ fn a_deleted_fleet_is_released_although_its_members_were_never_listed() {
 fn a_fleet_that_is_deleted_while_its_sync_runs_leaves_no_hpa() {
     let mut cluster = settled(&json!({}));
     // A sync that waits for metrics, and then creates what is missing.
-    cluster
-        .network()
-        .begin(trouble("GET", &["/apis/metrics.k8s.io"], Effect::Hang));
-    let path = format!(
-        "{HPAS}/{}",
-        cluster.child("two").unwrap()["metadata"]["name"]
-            .as_str()
-            .unwrap()
-    );
-    let (code, _) = cluster
-        .site("two")
-        .ask("kubectl", "DELETE", &path, &Value::Null);
-    assert_eq!(code, 200);
+    cluster.trouble("GET", &["/apis/metrics.k8s.io"], Effect::Hang);
+    cluster.delete_child("two");
     cluster.edit_fleet(&json!({"maxReplicas": 22}));
     cluster.run_for(1);
     cluster.delete_fleet();
@@ -115,14 +90,12 @@ fn collectable(cluster: &Cluster, member: &str, name: &str, hub: Option<&str>) {
     }
     hpa["metadata"] = json!({"name": name, "namespace": SHOP, "labels": *labels});
     hpa["spec"]["scaleTargetRef"]["name"] = json!("other");
-    assert_eq!(cluster.site(member).create(&hpa).0, 201);
+    cluster.site(member).create(&hpa);
 }
 
 /// The names of all HPAs in a member.
 fn names(cluster: &Cluster, member: &str) -> Vec<Value> {
-    let hpas = cluster
-        .site(member)
-        .objects("horizontalpodautoscalers.autoscaling");
+    let hpas = cluster.site(member).objects(HPAS);
     hpas.iter()
         .map(|hpa| hpa["metadata"]["name"].clone())
         .collect()
@@ -147,13 +120,12 @@ fn hpas_of_another_hub_are_not_collected() {
 fn an_hpa_without_its_workload_is_deleted_and_keeps_the_finalizer_until_then() {
     for preview in [false, true] {
         let mut cluster = settled(&json!({}));
-        cluster
-            .network()
-            .begin(trouble("DELETE", &[HPAS], Effect::Refused(403)));
-        let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{SHOP}");
-        cluster
-            .site("two")
-            .ask("kubectl", "DELETE", &path, &Value::Null);
+        cluster.trouble(
+            "DELETE",
+            &["/horizontalpodautoscalers/"],
+            Effect::Refused(403),
+        );
+        cluster.site("two").delete("deployments.apps", SHOP, SHOP);
         assert!(deployment(cluster.site("two"), SHOP).is_none());
         if preview {
             cluster.edit_fleet(&json!({"scaleStrategy": "Preview"}));
@@ -194,8 +166,7 @@ fn an_unreadable_fleet_keeps_its_hpas_and_its_state() {
 fn a_list_of_fleets_that_is_out_of_date_moves_and_removes_nothing() {
     let mut cluster = settled(&json!({}));
     let before = cluster.bounds();
-    let of_fleets = trouble("GET", &["/federatedhpas"], Effect::Hang);
-    cluster.network().begin(of_fleets);
+    cluster.trouble("GET", &["/federatedhpas"], Effect::Hang);
     cluster.network().reset("pod-0", HUB);
     cluster.until(120, "it says so", |cluster| {
         cluster.condition("Ready") == "False/CacheStale"
@@ -220,8 +191,7 @@ fn a_list_of_fleets_that_is_out_of_date_moves_and_removes_nothing() {
 #[test]
 fn a_member_whose_copies_are_out_of_date_is_not_written() {
     let mut cluster = settled(&json!({}));
-    let of_pods = trouble("GET", &["/api/v1/pods"], Effect::Hang);
-    cluster.network().begin(of_pods);
+    cluster.trouble("GET", &["/api/v1/pods"], Effect::Hang);
     cluster.network().reset("pod-0", "two");
     cluster.run_for(75);
     let theirs = cluster.bounds()["two"];

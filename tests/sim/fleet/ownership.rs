@@ -94,8 +94,7 @@ fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with
     cluster.capped(60, "halves", &halves);
 
     // A member with an HPA of its own joins.
-    let (code, answer) = cluster.site("member2").create(&by_hand());
-    assert_eq!(code, 201, "{answer}");
+    cluster.site("member2").create(&by_hand());
     let original = foreign(&cluster);
     cluster.join("member2", &json!({}));
     cluster.until(60, "it is another's", |cluster| {
@@ -123,10 +122,9 @@ fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with
     cluster.runs(120, "two each", &thirds.map(|(name, _)| (name, 2)));
 
     // The target is deleted in one member, and created again.
-    let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{SHOP}");
     cluster
         .site("member3")
-        .ask("kubectl", "DELETE", &path, &Value::Null);
+        .delete("deployments.apps", SHOP, SHOP);
     cluster.until(60, "no target", |cluster| {
         cluster.has_reason("member3", "TargetAbsent")
     });

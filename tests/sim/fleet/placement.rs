@@ -29,9 +29,9 @@ fn roll_out(cluster: &Cluster, image: &str) {
     let container =
         json!({"name": "app", "image": image, "resources": {"requests": {"cpu": "200m"}}});
     let change = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
-    let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{SHOP}");
-    let (code, answer) = cluster.server.ask("kubectl", "PATCH", &path, &change);
-    assert_eq!(code, 200, "{answer}");
+    cluster
+        .server
+        .patch("deployments.apps", SHOP, SHOP, &change);
 }
 
 /// UID and spec of the HPA of a member.
@@ -47,7 +47,7 @@ fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_i
     // One member has a workload of this name made by hand; a preview shows the result of a placement.
     let mut by_hand = shop(SHOP, 4);
     by_hand["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:0");
-    assert_eq!(cluster.site("member2").create(&by_hand).0, 201);
+    cluster.site("member2").create(&by_hand);
     cluster.evenly(6_000);
     let more = json!({
         "workloadSource": "Hub", "scaleStrategy": "Preview", "federatedHPAAssignment": halves(["member1", "member2"]),
@@ -98,10 +98,9 @@ fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_i
             .all(|name| image(cluster, name) == "app:2")
     });
     serve(&mut cluster, 12);
-    let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{SHOP}");
     cluster
         .site("member2")
-        .ask("kubectl", "DELETE", &path, &Value::Null);
+        .delete("deployments.apps", SHOP, SHOP);
     cluster.until(60, "the copy is back", |cluster| {
         image(cluster, "member2") == "app:2"
     });
@@ -170,14 +169,7 @@ fn a_deletion_may_retain_the_hpas(cluster: &mut Cluster, others: &[(&str, u64)])
     assert_eq!(cluster.member_writes().len(), writes);
     for ((member, _), retained) in others.iter().zip(retained) {
         assert_eq!(stored(cluster, member), retained);
-        let name = cluster.child(member).unwrap()["metadata"]["name"].clone();
-        let path = format!(
-            "/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/{}",
-            name.as_str().unwrap()
-        );
-        cluster
-            .site(member)
-            .ask("kubectl", "DELETE", &path, &Value::Null);
+        cluster.delete_child(member);
     }
     // Without the retained HPAs, the fleet has HPAs of its own, which are deleted with it; the workload and its
     // replicas stay.

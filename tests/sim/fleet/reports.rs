@@ -8,10 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use simkube::{
-    faults::Plan,
-    network::{Effect, Trouble},
-};
+use simkube::{faults::Plan, network::Effect};
 use tracing::dispatcher::set_default;
 
 use super::world::{settled, with_preferences};
@@ -42,15 +39,6 @@ impl Records {
         records
             .filter(|record: &Value| !record["desired"].is_null())
             .collect()
-    }
-}
-
-fn hang(parts: &'static [&str]) -> Trouble {
-    Trouble {
-        client: String::new(),
-        method: "GET",
-        parts,
-        effect: Effect::Hang,
     }
 }
 
@@ -130,7 +118,7 @@ fn a_member_that_was_silent_before_a_restart_fails_no_sooner_and_keeps_its_count
 #[test]
 fn a_member_that_counts_as_lost_is_asked_nothing_but_whether_it_is_ready() {
     let mut cluster = settled(&json!({}));
-    cluster.network().begin(hang(&["/readyz"]));
+    cluster.trouble("GET", &["/readyz"], Effect::Hang);
     cluster.until(90, "both are lost", |cluster| {
         TWO.iter().all(|name| cluster.has_reason(name, "Unknown"))
     });
@@ -150,7 +138,7 @@ fn a_member_that_counts_as_lost_is_asked_nothing_but_whether_it_is_ready() {
 #[test]
 fn a_member_whose_metrics_hang_is_observed_and_its_own_count_followed() {
     let mut cluster = settled(&json!({}));
-    cluster.network().begin(hang(&["/apis/metrics.k8s.io"]));
+    cluster.trouble("GET", &["/apis/metrics.k8s.io"], Effect::Hang);
     cluster.run_for(20);
     cluster.deploy("two", 6);
     cluster.until(35, "its count", |cluster| {

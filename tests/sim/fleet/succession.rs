@@ -50,7 +50,7 @@ fn a_leader_that_is_paused_while_it_writes_ledgers_or_hpas_in_a_member_writes_no
                 shop(&name(n), 0),
                 fleet(&name(n), "Duplicated", (2, 2), &more),
             ] {
-                assert_eq!(cluster.server.create(&object).0, 201);
+                cluster.server.create(&object);
             }
         }
         cluster.until_just(60, "some are written", |cluster| seen(cluster) > 0);

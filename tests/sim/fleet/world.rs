@@ -22,7 +22,7 @@ use simkube::{
 };
 
 use crate::{
-    cluster::{Cluster, HUB, Load, PER_POD, SHOP},
+    cluster::{Cluster, HPAS, HUB, Load, PER_POD, SHOP},
     hpa::HpaController,
 };
 
@@ -38,7 +38,6 @@ pub(crate) const LEAVING: &str = "foretide.io/leaving";
 const START_UP: Duration = Duration::from_secs(8);
 /// Time without an answer after which a member is lost.
 pub(crate) const LOST_AFTER: SignedDuration = SignedDuration::from_secs(30);
-const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 pub(crate) const FLEETS: &str = "federatedhpas.autoscaling.foretide.io";
 
 /// Lowest and highest number of replicas.
@@ -157,7 +156,7 @@ impl Cluster {
         self.network().add(name, server.clone());
         server.add_token(&token(name), ACCOUNT);
         for object in in_member() {
-            create(&server, &object);
+            server.create(&object);
         }
         let (load, sites, member) = (
             self.load.clone(),
@@ -188,16 +187,14 @@ impl Cluster {
 
     /// Deletes the Secret of a member.
     pub(crate) fn forget(&self, member: &str) {
-        self.server
-            .ask("kubectl", "DELETE", &secret_path(member), &Value::Null);
+        self.server.delete("secrets", SYSTEM, member);
     }
 
     /// Marks the Secret of a member as leaving, or removes the mark, or joins the member again if its Secret is gone.
     pub(crate) fn leave(&self, member: &str, leaves: bool) {
         let leaving = if leaves { json!("true") } else { Value::Null };
         let metadata = json!({"metadata": {"annotations": {LEAVING: leaving}}});
-        self.server
-            .ask("kubectl", "PATCH", &secret_path(member), &metadata);
+        self.server.patch("secrets", SYSTEM, member, &metadata);
     }
 
     /// Writes a kubeconfig with this token into the Secret of a member.
@@ -211,12 +208,8 @@ impl Cluster {
     }
 
     fn write_secret(&self, member: &str, data: &Value) {
-        self.server.ask(
-            "kubectl",
-            "PATCH",
-            &secret_path(member),
-            &json!({"data": data}),
-        );
+        self.server
+            .patch("secrets", SYSTEM, member, &json!({"data": data}));
     }
 
     /// Returns whether the Secret of a member is there with valid credentials.
@@ -236,26 +229,14 @@ impl Cluster {
         };
         let allocatable = json!({"cpu": format!("{}m", 2 * PER_POD * pods)});
         let status = json!({"status": {"allocatable": allocatable}});
-        ask(
-            self.site(member),
-            "PATCH",
-            "/api/v1/nodes/node-0/status",
-            &status,
-        );
+        self.site(member)
+            .patch("nodes", "", "node-0/status", &status);
     }
 
     /// Changes the maximum of the HPA in a member, as an unknown writer does.
     pub(crate) fn drift(&self, member: &str) {
-        if let Some(child) = self.child(member) {
-            let name = child["metadata"]["name"].as_str().unwrap();
-            let path =
-                format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/{name}");
-            ask(
-                self.site(member),
-                "PATCH",
-                &path,
-                &json!({"spec": {"maxReplicas": 17}}),
-            );
+        if self.child(member).is_some() {
+            self.edit_child(member, &json!({"maxReplicas": 17}));
         }
     }
 
@@ -274,30 +255,22 @@ impl Cluster {
         if is_there {
             self.site(member).create(&hpa);
         } else {
-            let path =
-                format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/by-hand");
-            self.site(member)
-                .ask("kubectl", "DELETE", &path, &Value::Null);
+            self.site(member).delete(HPAS, SHOP, "by-hand");
         }
     }
 
     pub(crate) fn has_foreign_hpa(&self) -> bool {
         let mut members = self.members.all.values();
         members.any(|member| {
-            let hpas = member
-                .server
-                .objects("horizontalpodautoscalers.autoscaling");
+            let hpas = member.server.objects(HPAS);
             hpas.iter().any(|hpa| hpa["metadata"]["name"] == "by-hand")
         })
     }
 
     /// Changes the metadata of the Secret of a member.
     pub(crate) fn mark(&self, member: &str, metadata: &Value) {
-        self.must(
-            "PATCH",
-            &secret_path(member),
-            &json!({"metadata": metadata}),
-        );
+        let change = json!({"metadata": metadata});
+        self.server.patch("secrets", SYSTEM, member, &change);
     }
 
     /// Changes the way of all hosts to a member.
@@ -333,11 +306,10 @@ impl Cluster {
     pub(crate) fn deploy(&self, member: &str, replicas: u64) {
         let server = self.site(member);
         if deployment(server, SHOP).is_some() {
-            let path = format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{SHOP}");
             let spec = json!({"spec": {"replicas": replicas}});
-            ask(server, "PATCH", &path, &spec);
+            server.patch("deployments.apps", SHOP, SHOP, &spec);
         } else {
-            create(server, &shop(SHOP, replicas));
+            server.create(&shop(SHOP, replicas));
         }
     }
 
@@ -349,30 +321,32 @@ impl Cluster {
 
     /// Creates a fleet of the shop.
     pub(crate) fn ask_for(&self, policy: &str, bounds: Bounds, more: &Value) {
-        create(&self.server, &fleet(SHOP, policy, bounds, more));
+        self.server.create(&fleet(SHOP, policy, bounds, more));
     }
 
     /// Sends this request about the fleet, which may fail.
     pub(crate) fn try_with_fleet(&self, method: &str, body: &Value) {
-        if method == "POST" {
-            self.server.create(body);
-        } else {
-            self.server.ask("kubectl", method, &fleet_path(SHOP), body);
-        }
+        let fleets = "/apis/autoscaling.foretide.io/v1alpha1/namespaces/shop/federatedhpas";
+        let path = match method {
+            "POST" => fleets.to_owned(),
+            _ => format!("{fleets}/{SHOP}"),
+        };
+        self.server.ask("kubectl", method, &path, body);
     }
 
     /// Changes the `spec` of the fleet as a user does.
     pub(crate) fn edit_fleet(&self, spec: &Value) {
-        self.must("PATCH", &fleet_path(SHOP), &json!({"spec": spec}));
+        self.server
+            .patch(FLEETS, SHOP, SHOP, &json!({"spec": spec}));
     }
 
     pub(crate) fn annotate_fleet(&self, annotations: &Value) {
         let change = json!({"metadata": {"annotations": annotations}});
-        self.must("PATCH", &fleet_path(SHOP), &change);
+        self.server.patch(FLEETS, SHOP, SHOP, &change);
     }
 
     pub(crate) fn delete_fleet(&self) {
-        self.must("DELETE", &fleet_path(SHOP), &Value::Null);
+        self.server.delete(FLEETS, SHOP, SHOP);
     }
 
     /// Sets a load of this many thousandths of a pod that the pods of all members share from now on.
@@ -390,6 +364,24 @@ impl Cluster {
             self.load
                 .set(&local(&name, SHOP), self.now(), milli * PER_POD / 1_000);
         }
+    }
+
+    /// Changes the HPA in a member as a user does.
+    pub(crate) fn edit_child(&self, member: &str, spec: &Value) {
+        let change = json!({"spec": spec});
+        let name = self.child_name(member);
+        self.site(member).patch(HPAS, SHOP, &name, &change);
+    }
+
+    /// Deletes the HPA in a member as a user does.
+    pub(crate) fn delete_child(&self, member: &str) {
+        self.site(member)
+            .delete(HPAS, SHOP, &self.child_name(member));
+    }
+
+    fn child_name(&self, member: &str) -> String {
+        let child = self.child(member).unwrap();
+        child["metadata"]["name"].as_str().unwrap().to_owned()
     }
 
     /// The HPA of the shop in a member, with any owner.
@@ -477,7 +469,6 @@ impl Cluster {
     /// Lets a member serve the usage of pods, or stops it.
     pub(crate) fn serve_metrics(&self, member: &str, serves: bool) {
         let api = "v1beta1.metrics.k8s.io";
-        let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{api}");
         if serves {
             let service = json!({"name": "metrics-server", "namespace": "kube-system"});
             let spec = json!({
@@ -488,9 +479,10 @@ impl Cluster {
                 "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
                 "metadata": {"name": api}, "spec": spec,
             });
-            create(self.site(member), &api);
+            self.site(member).create(&api);
         } else {
-            ask(self.site(member), "DELETE", &path, &Value::Null);
+            let registrations = "apiservices.apiregistration.k8s.io";
+            self.site(member).delete(registrations, "", api);
         }
     }
 
@@ -573,10 +565,6 @@ impl Cluster {
         let each: String = self.members.names().into_iter().map(of).collect();
         format!("{each}{}\n{}", status["conditions"], status["decision"])
     }
-
-    fn must(&self, method: &str, path: &str, body: &Value) {
-        ask(&self.server, method, path, body);
-    }
 }
 
 /// A hub without an election, and two members with two replicas each.
@@ -597,16 +585,6 @@ pub(crate) fn settled(more: &Value) -> Cluster {
     cluster.capped(60, "halves", &[("one", 10), ("two", 10)]);
     cluster.run_for(60);
     cluster
-}
-
-fn ask(server: &SimKube, method: &str, path: &str, body: &Value) {
-    let (code, answer) = server.ask("kubectl", method, path, body);
-    assert!(code < 300, "{method} {path}: {answer}");
-}
-
-fn create(server: &SimKube, object: &Value) {
-    let (code, answer) = server.create(object);
-    assert_eq!(code, 201, "{answer}");
 }
 
 pub(crate) fn deployment(server: &SimKube, name: &str) -> Option<Arc<Value>> {
@@ -672,14 +650,6 @@ pub(crate) fn local(member: &str, app: &str) -> String {
 
 pub(crate) fn token(member: &str) -> String {
     format!("token-of-{member}")
-}
-
-fn secret_path(member: &str) -> String {
-    format!("/api/v1/namespaces/{SYSTEM}/secrets/{member}")
-}
-
-pub(crate) fn fleet_path(name: &str) -> String {
-    format!("/apis/autoscaling.foretide.io/v1alpha1/namespaces/{SHOP}/federatedhpas/{name}")
 }
 
 /// A workload whose pods aim at half of their requests.

@@ -45,28 +45,26 @@ pub(crate) struct Audit(Vec<Entry>);
 // === impl Entry ===
 
 impl Entry {
+    /// The collection of the object and the subresource, such as `deployments.apps/scale`.
+    #[must_use]
+    pub fn collection(&self) -> String {
+        let Access {
+            group, resource, ..
+        } = &self.access;
+        match resource.split_once('/') {
+            _ if group.is_empty() => resource.clone(),
+            Some((plural, subresource)) => format!("{plural}.{group}/{subresource}"),
+            None => format!("{resource}.{group}"),
+        }
+    }
+
     /// The object, such as `deployments.apps/scale shop/web`.
     #[must_use]
     pub fn object(&self) -> String {
         let Access {
-            group,
-            resource,
-            namespace,
-            name,
-            ..
+            namespace, name, ..
         } = &self.access;
-        let (plural, subresource) = resource
-            .split_once('/')
-            .map_or((&**resource, None), |(of, sub)| (of, Some(sub)));
-        let group = if group.is_empty() {
-            String::new()
-        } else {
-            format!(".{group}")
-        };
-        let subresource = subresource
-            .map(|name| format!("/{name}"))
-            .unwrap_or_default();
-        format!("{plural}{group}{subresource} {namespace}/{name}")
+        format!("{} {namespace}/{name}", self.collection())
     }
 }
 

@@ -208,23 +208,58 @@ impl SimKube {
         answered.unwrap_or_else(|status| (status.code, status.object()))
     }
 
-    /// Creates an object of any kind that is served, as `kubectl` does for an administrator: code and object.
+    /// Sends a request of an administrator as [`Self::ask`] does; returns the object.
+    ///
+    /// # Panics
+    /// The request fails.
     #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
-    pub fn create(&self, object: &Value) -> (u16, Value) {
+    pub fn must(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (code, answer) = self.ask("kubectl", method, path, body);
+        assert!(code < 300, "{method} {path}: {answer}");
+        answer
+    }
+
+    /// Merges a change into an object of a collection such as `deployments.apps`, as `kubectl` does for an
+    /// administrator; `name` may end in a subresource, as in `web/scale`.
+    ///
+    /// # Panics
+    /// The request fails.
+    pub fn patch(&self, collection: &str, namespace: &str, name: &str, change: &Value) {
+        self.must("PATCH", &self.path(collection, namespace, name), change);
+    }
+
+    /// Deletes an object of a collection, as `kubectl` does for an administrator.
+    ///
+    /// # Panics
+    /// The request fails.
+    pub fn delete(&self, collection: &str, namespace: &str, name: &str) {
+        self.must(
+            "DELETE",
+            &self.path(collection, namespace, name),
+            &Value::Null,
+        );
+    }
+
+    /// The path of an object; that of no page for a collection that is not served.
+    fn path(&self, collection: &str, namespace: &str, name: &str) -> String {
+        let kind = self.state().kinds.of(collection);
+        kind.map_or_else(String::new, |kind| {
+            format!("{}/{name}", kind.path(namespace))
+        })
+    }
+
+    /// Creates an object of any kind that is served, as `kubectl` does for an administrator; returns it as stored.
+    ///
+    /// # Panics
+    /// It is not created.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
+    pub fn create(&self, object: &Value) -> Value {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let kind = self
-            .state()
-            .kinds
-            .named(&text(&object["apiVersion"]), &text(&object["kind"]));
-        match kind {
-            Some(kind) => self.ask(
-                "kubectl",
-                "POST",
-                &kind.path(&text(&object["metadata"]["namespace"])),
-                object,
-            ),
-            None => (404, Status::no_such_page().object()),
-        }
+        let (api_version, name) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let kind = self.state().kinds.named(&api_version, &name);
+        let namespace = text(&object["metadata"]["namespace"]);
+        let path = kind.map(|kind| kind.path(&namespace));
+        self.must("POST", &path.unwrap_or_default(), object)
     }
 
     /// Returns all requests until now, without watches and aggregated APIs.

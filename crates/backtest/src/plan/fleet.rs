@@ -93,10 +93,10 @@ impl FleetPlan {
 pub fn needs_clusters(accepted: &Accepted, are_given: bool) -> Result<bool, Error> {
     match accepted {
         Accepted::Ehpa(..) if are_given => Err(PlanError::ClustersOfOne.into()),
-        Accepted::Fdhpa(_, spec) if divides(spec) && !are_given => {
+        Accepted::Fdhpa(_, spec) if spec.course.divides && !are_given => {
             Err(PlanError::NoClusters.into())
         }
-        Accepted::Fdhpa(_, spec) if divides(spec) => Ok(true),
+        Accepted::Fdhpa(_, spec) if spec.course.divides => Ok(true),
         Accepted::Fdhpa(..) if are_given => Err(PlanError::ClustersOfDuplicated.into()),
         Accepted::Ehpa(..) | Accepted::Fdhpa(..) => Ok(false),
     }

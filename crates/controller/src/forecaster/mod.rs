@@ -176,7 +176,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     }
 
     /// One pass: starts the refreshes that are due, waits for results until the next pass is due, and has them
-    /// published. It waits for no write; [`delivered`](Self::delivered) does.
+    /// published. It waits for no write.
     pub async fn pass(&mut self) {
         let now = self.setup.machine.clock().reading();
         let before = std::mem::replace(&mut self.clocks, now);
@@ -209,11 +209,6 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     fn is_fresh(&self, kind: OwnerKind) -> bool {
         self.cluster.stale_autoscalers(kind, None).is_none()
-    }
-
-    /// Waits until everything that earlier passes had published is written, or could not be.
-    pub async fn delivered(&self) {
-        self.publisher.queue.delivered().await;
     }
 
     /// The autoscalers with predictions. One whose spec is invalid now, or that cannot be decoded, keeps the series of

@@ -348,3 +348,66 @@ fn position(kind: &str) -> usize {
         .position(|known| known.as_str() == kind)
         .unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::child_hpa::tests::{child, stored};
+
+    #[test]
+    fn a_child_that_cannot_read_our_metrics_is_not_active() {
+        let ours = |name: &str, of: &str| {
+            let selector = json!({"matchLabels": {"resourceIdentifier": of}});
+            json!({"type": "External", "external": {"metric": {"name": name, "selector": selector}}})
+        };
+        let (forecast, cron) = ("crane_autoscaling_prediction", "crane_autoscaling_cron");
+        let asked = json!([
+            {"type": "Resource"}, ours(forecast, "resource.cpu"), ours(cron, "cron"),
+        ]);
+        let read = json!({"type": "External"});
+        let unread = json!({"type": ""});
+        for (current, observed, missing) in [
+            (json!([read, read, read]), None, &[][..]),
+            (
+                json!([read, unread, read]),
+                None,
+                &["crane_autoscaling_prediction (resource.cpu)"],
+            ),
+            (
+                json!([read, unread, {}]),
+                None,
+                &[
+                    "crane_autoscaling_prediction (resource.cpu)",
+                    "crane_autoscaling_cron (cron)",
+                ],
+            ),
+            (
+                json!([read, read, unread]),
+                Some(1),
+                &["crane_autoscaling_cron (cron)"],
+            ),
+            // A child of an earlier spec.
+            (json!([read, read, unread]), Some(0), &[]),
+            (json!([read, unread]), None, &[]),
+            (Value::Null, None, &[]),
+            // A metric that is not ours.
+            (json!([unread, read, read]), None, &[]),
+        ] {
+            let mut hpa = stored(&child(None));
+            hpa.spec["metrics"] = asked.clone();
+            hpa.status = json!({"currentMetrics": current, "observedGeneration": observed});
+            let found = unread_by(&hpa).map(|one| (one.status, one.reason, one.message));
+            let expected = (!missing.is_empty()).then(|| {
+                let message = format!(
+                    "horizontalpodautoscaler ehpa-web cannot read {}, so it does not scale down; foretide adapter serves these: \
+                     check its pods, and kubectl get apiservice v1beta1.external.metrics.k8s.io",
+                    missing.join(", ")
+                );
+                ("False".to_owned(), "MetricAdapterUnavailable".to_owned(), message)
+            });
+            assert_eq!(found, expected, "{current} {observed:?}");
+        }
+    }
+}

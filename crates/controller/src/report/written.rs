@@ -288,11 +288,11 @@ mod tests {
         stored(&Status::default())
     }
 
-    /// The written status of an object with this stored one, after a restart.
+    /// The written status of an object in mode Metric with this stored one, after a restart.
     fn stored(status: &Status) -> WrittenStatus {
         let object = json!({
             "metadata": {"namespace": "shop", "name": "web", "uid": "u"},
-            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3},
+            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3, "mode": "Metric"},
             "status": status.common,
         });
         let ehpa = serde_json::from_value(object).unwrap();
@@ -340,6 +340,43 @@ mod tests {
             }
         }
         assert_eq!(times, [0, 15, 330, 645, 960]);
+    }
+
+    #[tokio::test]
+    async fn what_others_read_is_written_by_its_third_digit_and_every_five_minutes() {
+        let steady = |_| "0.25";
+        let fourth = |second: i64| if second < 60 { "0.2521" } else { "0.2523" };
+        let third = |second: i64| if second < 60 { "0.252" } else { "0.254" };
+        let cases: [(_, fn(i64) -> &'static str, &[i64]); 4] = [
+            (true, steady, &[0, 300, 600, 900]),
+            (true, fourth, &[0, 300, 600, 900]),
+            (true, third, &[0, 60, 360, 660]),
+            (false, third, &[0]),
+        ];
+        for (publishes, value, expected) in cases {
+            let decided = |second: i64| {
+                let forecast =
+                    json!({"source": "forecast", "name": "resource.cpu", "value": value(second)});
+                let decision = json!({"time": at(second).to_string(), "proposals": [forecast]});
+                let common = json!({"expectReplicas": 3, "decision": decision});
+                Status {
+                    common: serde_json::from_value(common).unwrap(),
+                    ..Status::default()
+                }
+            };
+            // A successor knows the status that is stored, and writes no sooner.
+            let successor = publishes.then(|| (stored(&decided(0)), &expected[1..]));
+            for (last, expected) in [(written(), expected)].into_iter().chain(successor) {
+                let mut times = Vec::new();
+                for second in (0..=900).step_by(15) {
+                    if let Some(new) = last.unless_equal(decided(second), publishes, at(second)) {
+                        assert!(write(new).await);
+                        times.push(second);
+                    }
+                }
+                assert_eq!(times, expected, "{publishes}");
+            }
+        }
     }
 
     #[tokio::test]

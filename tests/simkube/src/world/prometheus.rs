@@ -39,8 +39,8 @@ struct Inner {
     /// Time of the installation.
     since: Timestamp,
     defects: Mutex<Defects>,
-    /// Namespaces of the queries that were not answered.
-    unanswered: Mutex<Vec<String>>,
+    /// The texts of the queries, and whether each was answered.
+    asked: Mutex<Vec<(String, bool)>>,
 }
 
 /// Defects of Prometheus.
@@ -59,7 +59,6 @@ pub struct Defects {
 /// A range query.
 struct Query {
     text: String,
-    namespace: String,
     app: String,
     /// Range of a rate, in seconds.
     range: i64,
@@ -79,7 +78,7 @@ impl Prometheus {
             demand,
             since,
             defects: Mutex::default(),
-            unanswered: Mutex::default(),
+            asked: Mutex::default(),
         }))
     }
 
@@ -88,11 +87,13 @@ impl Prometheus {
         *lock(&self.0.defects) = defects;
     }
 
-    /// Returns the number of queries about a namespace that were not answered.
+    /// Returns the number of queries with this in their text until now, and how many of them were not answered.
     #[must_use]
-    pub fn unanswered(&self, namespace: &str) -> usize {
-        let all = lock(&self.0.unanswered);
-        all.iter().filter(|one| *one == namespace).count()
+    pub fn asked(&self, part: &str) -> (usize, usize) {
+        let all = lock(&self.0.asked);
+        let meant = all.iter().filter(|(text, _)| text.contains(part));
+        let unanswered = meant.clone().filter(|(_, is_answered)| !is_answered);
+        (meant.count(), unanswered.count())
     }
 
     /// Returns the backend for the network.
@@ -113,8 +114,9 @@ impl Prometheus {
         };
         let defects = lock(&self.0.defects).clone();
         let silent = defects.silent.as_ref();
-        if silent.is_some_and(|part| query.text.contains(part)) {
-            lock(&self.0.unanswered).push(query.namespace);
+        let is_answered = silent.is_none_or(|part| !query.text.contains(part));
+        lock(&self.0.asked).push((query.text.clone(), is_answered));
+        if !is_answered {
             return pending().await;
         }
         let scrapes = self.scrapes(&query, &defects);
@@ -204,7 +206,6 @@ impl Query {
         let number = |name: &str| field(name)?.parse::<i64>().ok();
         let query = Self {
             text: text.to_owned(),
-            namespace: between("namespace=\"", "\"")?.to_owned(),
             app: between("pod=~\"^", "-[")?.to_owned(),
             range: 60 * between("}[", "m]")?.parse::<i64>().ok()?,
             start: number("start")?,

@@ -15,7 +15,6 @@ use std::{
 use foretide_crds::TimeSeriesPrediction;
 use futures::FutureExt;
 use kube::ResourceExt;
-use tokio::sync::Notify;
 
 use super::{Publication, not_managed};
 use crate::forecaster::{ForecasterSetup, forecasts::Forecasts, source::ForecastSource};
@@ -40,8 +39,6 @@ pub struct Queue<C> {
     leadership: Leadership,
     slots: FairSlots,
     pending: Mutex<BTreeMap<WriteKey, Pending>>,
-    /// Notified when nothing is pending.
-    idle: Notify,
 }
 
 /// The object that is written.
@@ -91,7 +88,6 @@ impl<C: Cluster> Queue<C> {
             leadership: leadership.clone(),
             slots: FairSlots::new(CONCURRENT_WRITES, setup.machine.clock().clone()),
             pending: Mutex::default(),
-            idle: Notify::new(),
         }
     }
 
@@ -112,18 +108,6 @@ impl<C: Cluster> Queue<C> {
         }
     }
 
-    /// Waits until every write that was submitted has ended.
-    pub async fn delivered(&self) {
-        loop {
-            // Before the check: `notify_waiters` wakes only the futures that exist when it is called.
-            let idle = self.idle.notified();
-            if self.pending().is_empty() {
-                return;
-            }
-            idle.await;
-        }
-    }
-
     /// Waits for a slot, and then does the write that is due for an object.
     async fn deliver(&self, key: WriteKey) {
         let slot = self.slots.acquire(&key.namespace).await;
@@ -135,11 +119,7 @@ impl<C: Cluster> Queue<C> {
                 tracing::error!(%namespace, %name, "writing the TimeSeriesPrediction panicked");
             }
         }
-        let mut pending = self.pending();
-        pending.remove(&key);
-        if pending.is_empty() {
-            self.idle.notify_waiters();
-        }
+        self.pending().remove(&key);
     }
 
     /// The write that is due for an object now, if there is one.

@@ -53,20 +53,11 @@ fn server(
 fn hub() -> (SimKube, KubeCluster) {
     let server = SimKube::new(1, Arc::new(|| Timestamp::UNIX_EPOCH));
     for definition in foretide_crds::definitions() {
-        create(&server, &json!(definition));
+        server.create(&json!(definition));
     }
-    create(
-        &server,
-        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
-    );
+    server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
     let cluster = gated(simulated(&server), WriteGate::default());
     (server, cluster)
-}
-
-fn create(server: &SimKube, object: &Value) -> Value {
-    let (code, stored) = server.create(object);
-    assert_eq!(code, 201, "{stored}");
-    stored
 }
 
 fn target(api_version: &str, kind: &str) -> ScaleTarget {
@@ -283,12 +274,12 @@ async fn write_after(
     object["metadata"] = json!({"namespace": "shop", "name": "web"});
     object["spec"]["replicas"] = json!(count);
     object["spec"]["template"] = json!({"spec": {"containers": []}});
-    create(&server, &object);
+    server.create(&object);
     let seen = seen(&server);
     let path = format!("{STATEFUL_SETS}/web{part}");
     if change.is_null() {
         server.ask("kubectl", "DELETE", &path, &Value::Null);
-        create(&server, &object);
+        server.create(&object);
     } else {
         assert_eq!(server.ask("kubectl", "PATCH", &path, &change).0, 200);
     }
@@ -432,7 +423,7 @@ fn manifest(api_version: &str, kind: &str) -> Value {
 fn created(server: &SimKube) -> [Value; 3] {
     KINDS.map(|(kind, collection)| {
         let (_, group) = collection.split_once('.').unwrap();
-        create(server, &manifest(&format!("{group}/v1alpha1"), kind))
+        server.create(&manifest(&format!("{group}/v1alpha1"), kind))
     })
 }
 
@@ -619,10 +610,7 @@ async fn a_ledger_replaces_one_field_of_a_status_of_the_same_object() {
 #[tokio::test]
 async fn a_deletion_has_the_uid_as_precondition_and_succeeds_if_the_object_is_gone() {
     let (server, cluster) = hub();
-    let hpa = create(
-        &server,
-        &manifest("autoscaling/v2", "HorizontalPodAutoscaler"),
-    );
+    let hpa = server.create(&manifest("autoscaling/v2", "HorizontalPodAutoscaler"));
     let [_, _, prediction] = created(&server);
     for (stored, is_hpa) in [(hpa, true), (prediction, false)] {
         let delete = async |uid: &str| {
