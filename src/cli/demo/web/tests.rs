@@ -74,9 +74,9 @@ fn the_demo_is_mostly_fine_and_shows_each_problem() {
     let lost: Vec<_> = page
         .clusters(&Visible::All)
         .clusters
-        .iter()
+        .into_iter()
         .filter(|it| it.ready == Some(false))
-        .map(|it| &*it.name)
+        .map(|it| it.name)
         .collect();
     assert_eq!(lost, ["lisbon"]);
 }
