@@ -6,7 +6,8 @@ use std::{fs, path::Path};
 use foretide_domain::proposal::Source;
 
 /// Files that name each source of proposals, in the order in which one is added. Besides them the compiler asks for its
-/// color in charts, and `UPDATE=1` renews what is generated.
+/// color in charts and for its setting in `laws/scenarios.rs`, each of its reasons has a remedy (`crates/page/src/remedy.rs`),
+/// and `UPDATE=1` renews what is generated.
 const SOURCE_PLACES: [&str; 9] = [
     // The row of the table, and the function that `propose` calls.
     "domain/src/proposal.rs",

@@ -1,3 +1,4 @@
+use foretide_domain::proposal::Source;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition,
 };
@@ -386,18 +387,19 @@ fn kubectl_shows_current_and_desired_the_winner_and_readiness_and_each_source_wh
                 .join(" ")
         })
     };
+    let sources = Source::words().join(" ").to_uppercase();
     assert_eq!(
         columns(crate::definition::<FederatedHPA>()),
         [
             "POLICY MINPODS MAXPODS CURRENT DESIRED WINNER READY AGE",
-            "REFERENCE STRATEGY OBSERVED FORECAST CRON UNASSIGNED",
+            &format!("REFERENCE STRATEGY {sources} UNASSIGNED"),
         ]
     );
     assert_eq!(
         columns(crate::definition::<EffectiveHorizontalPodAutoscaler>()),
         [
             "STRATEGY MINPODS MAXPODS CURRENT DESIRED WINNER READY AGE",
-            "OBSERVED FORECAST CRON SPECIFICPODS",
+            &format!("{sources} SPECIFICPODS"),
         ]
     );
     assert_eq!(
