@@ -56,7 +56,7 @@ pub enum Mode {
     Metric,
 }
 
-/// What a decision leads to: strategy and mode, resolved for one spec. Everything else reads these values instead.
+/// The consequences of strategy and mode for one spec. Everything else reads these values instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Course {
     /// The object that carries out a decision.

@@ -51,8 +51,6 @@ pub struct Decided {
     pub delegates: bool,
     /// True if the decision is carried out: not in Preview, and not while another autoscaler scales the target.
     pub is_carried_out: bool,
-    /// True if the spec asks for nothing but to see decisions.
-    pub is_preview: bool,
     /// True if others read the forecasts, cron windows or floor of this decision from the status.
     pub publishes: bool,
     /// The message of a conflict with another writer of the replicas that we write, if there is one.
@@ -111,7 +109,6 @@ impl DecideContext<'_> {
         Decided {
             delegates: by_child && part.permission != Permission::Nothing,
             is_carried_out: by_child || by_us,
-            is_preview: part.workload.course().writes == Writes::Pinned(None),
             publishes: part.workload.mode == Mode::Metric
                 || part.keda_trigger(&observation).is_some(),
             child_left: state.child.clone(),

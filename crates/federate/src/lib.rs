@@ -7,11 +7,10 @@
 //! ```
 //!
 //! The crate owns the rules ([`decide`]), the divisions below them ([`assign()`], [`share`], [`distribute()`],
-//! [`quota_split`], [`webster`], [`fill`]), what an assignment policy and a mode mean for both (`scheme` and `rules`, one
-//! row for each), the capacity of a cluster ([`Supply::capacity`]), the selection of clusters
-//! ([`Affinity`], [`Toleration`]), and the [`Ledger`], which is stored between decisions. Everything is pure and
-//! deterministic; every timer is a value in the ledger. MIN and MAX stand for the fleet's `minReplicas` and
-//! `maxReplicas`.
+//! [`quota_split`], [`webster`], [`fill`]), what an assignment policy and a mode mean for both (`scheme` and `rules`), the
+//! capacity of a cluster ([`Supply::capacity`]), the selection of clusters ([`Affinity`], [`Toleration`]), and the
+//! [`Ledger`], which is stored between decisions. Everything is pure and deterministic; every timer is a value in the
+//! ledger. MIN and MAX stand for the fleet's `minReplicas` and `maxReplicas`.
 //!
 //! Of Foretide it uses the domain alone, which also decides the count of the fleet
 //! ([`autoscale`](foretide_domain::autoscale)). It must not read a clock, a file, a network or the environment, start a

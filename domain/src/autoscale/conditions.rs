@@ -36,18 +36,12 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
             SpecPart::Cron(_) => None,
         })
         .collect();
-    match broken.first() {
-        Some((reason, _)) => Condition::new(
-            kind,
-            Status::False,
-            reason.as_str(),
-            join(broken.iter().map(|b| &*b.1)),
-        ),
-        None => {
-            let reason = workload.course().ready;
-            Condition::new(kind, Status::True, reason, decision.message())
-        }
+    if let Some((reason, _)) = broken.first() {
+        let message = join(broken.iter().map(|b| &*b.1));
+        return Condition::new(kind, Status::False, reason.as_str(), message);
     }
+    let reason = workload.course().ready;
+    Condition::new(kind, Status::True, reason, decision.message())
 }
 
 fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {

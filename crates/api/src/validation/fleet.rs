@@ -42,11 +42,11 @@ pub struct FleetSpec {
     pub scopes: BTreeSet<String>,
     /// The fate of the members' HPAs when the object is deleted.
     pub deletion: DeletionPolicy,
-    /// What its decisions lead to.
+    /// The consequences of strategy, mode and assignment policy.
     pub course: FleetCourse,
 }
 
-/// What the decisions of a fleet lead to: strategy, mode and assignment policy, resolved.
+/// The consequences of strategy, mode and assignment policy for the decisions of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetCourse {
     /// True in Preview, in which nothing is written but a pinned count.

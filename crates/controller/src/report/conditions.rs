@@ -173,7 +173,7 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<(&'static str
         .effect()
         .is_some_and(|effect| effect.changes.contains(&HpaChange::Adopted));
     // An autoscaler that only previews conflicts with none.
-    let is_conflict = !applied.decided.is_preview && !adopted;
+    let is_conflict = part.workload.course().writes != Writes::Pinned(None) && !adopted;
     let is_served = part.keda_trigger(&applied.decided.observation).is_some();
     (is_conflict && !is_served).then(|| {
         let message = foreign_message(part, foreign);
@@ -208,10 +208,10 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
     let Decided {
         part,
         observation,
-        is_preview,
         publishes,
         ..
     } = &applied.decided;
+    let is_preview = part.workload.course().writes == Writes::Pinned(None);
     if let KedaPause::On {
         scaled_object: name,
         annotation,
@@ -240,7 +240,7 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
         return Some(ready_as(SCALED_BY_KEDA, &message));
     }
     let foreign = observation.hpas.foreign.as_ref()?;
-    (*is_preview && *publishes && reads_published_metrics(foreign)).then(|| {
+    (is_preview && *publishes && reads_published_metrics(foreign)).then(|| {
         let message = format!(
             "horizontalpodautoscaler {} scales the target, and reads forecasts or crons as metrics; {decided}",
             foreign.name
