@@ -76,8 +76,11 @@ impl Stop {
 
     async fn shut_down(self, parts: &mut Parts) {
         // A controller that has exited receives no signal, and is not waited for.
-        let told = self.controllers.into_iter().map(|stop| stop.send(()));
-        let mut left = told.flatten().count();
+        let mut left = self
+            .controllers
+            .into_iter()
+            .filter_map(|stop: oneshot::Sender<()>| stop.send(()).ok())
+            .count();
         let ended = wait_for(&[CONTROLLER, FLEETS], &mut left, parts);
         // The process ends even if they are not in time; members keep what they have.
         timeout(TIME_TO_END, ended).await.ok();

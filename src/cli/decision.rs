@@ -121,7 +121,7 @@ pub fn windows(windows: &[WindowStatus], zones: &Zones, screen: Screen) -> Strin
     }
     screen.table(
         ["WINDOW", "STATE", "UNTIL"],
-        windows.iter().map(|window: &WindowStatus| {
+        windows.iter().map(|window| {
             let until = match (&window.next_transition, zones.get(&window.name)) {
                 (None, _) => "further notice".to_owned(),
                 (Some(until), Some(zone)) => clock_in(zone, until.0),

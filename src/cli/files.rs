@@ -87,7 +87,7 @@ fn listed(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = std::fs::read_dir(directory)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<io::Result<Vec<_>>>()?;
-    paths.retain(|path: &PathBuf| {
+    paths.retain(|path| {
         let extension = path.extension().and_then(|extension| extension.to_str());
         path.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))
     });

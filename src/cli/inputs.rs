@@ -92,7 +92,7 @@ impl Inputs {
         }
         Ok(names
             .iter()
-            .map(|name: &String| {
+            .map(|name| {
                 let csv = self.csv.iter();
                 Self {
                     name: Some(name.clone()),

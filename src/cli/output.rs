@@ -319,7 +319,7 @@ impl Screen {
     fn blocks<const N: usize>(self, names: &[String; N], rows: &[[String; N]]) -> String {
         let width = names.iter().map(String::len).max().unwrap_or_default();
         rows.iter()
-            .map(|row: &[String; N]| {
+            .map(|row| {
                 let cells = names.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
                 let lines = cells.map(|(name, cell)| {
                     let name = self.paint(Paint::Dim, &format!("{name:<width$}"));

@@ -126,19 +126,21 @@ mod tests {
         assert_eq!(notes, ["h.csv: Prometheus reported: one store is away"]);
     }
 
+    fn data(kind: &str, result: &str) -> String {
+        format!(
+            r#"{{"status": "success", "data": {{"resultType": "{kind}", "result": {result}}}}}"#
+        )
+    }
+
+    fn values(values: &str) -> String {
+        data(
+            "matrix",
+            &format!(r#"[{{"metric": {{}}, "values": {values}}}]"#),
+        )
+    }
+
     #[test]
     fn json_that_is_no_range_of_one_series_is_refused() {
-        let data = |kind: &str, result: &str| {
-            format!(
-                r#"{{"status": "success", "data": {{"resultType": "{kind}", "result": {result}}}}}"#
-            )
-        };
-        let values = |values: &str| {
-            data(
-                "matrix",
-                &format!(r#"[{{"metric": {{}}, "values": {values}}}]"#),
-            )
-        };
         let two =
             r#"[{"metric": {}, "values": [[60, "1"]]}, {"metric": {}, "values": [[60, "1"]]}]"#;
         let expected = "expected the response of one series to a range query (/api/v1/query_range)";
@@ -174,6 +176,10 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn values_that_are_stray_or_no_measurement_are_refused_with_their_position() {
         let stray = values(r#"[[0, "1"], [1790812800, "2"], [1790812860, "3"]]"#);
         assert_eq!(
         read(&stray),
@@ -185,9 +191,7 @@ mod tests {
         let negative = values(r#"[[60, "1"], [120, "-2"]]"#);
         assert_eq!(
             read(&negative),
-            Err(format!(
-                "h.csv: values[1]: found \"-2\", expected a value that is a number of at least 0, in base units"
-            ))
+            Err("h.csv: values[1]: found \"-2\", expected a value that is a number of at least 0, in base units".to_owned())
         );
     }
 

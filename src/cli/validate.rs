@@ -73,7 +73,7 @@ impl<'a> Checks<'a> {
         let documents = manifest::parse(&files::name(path), &text)?;
         Ok(documents
             .iter()
-            .map(|document: &Document| {
+            .map(|document| {
                 let mut validation = if config::is_config(document) {
                     let diagnostics = config::diagnostics(path, &text, document);
                     Validation::without_autoscaler(Subject::Configuration, diagnostics)

@@ -245,7 +245,7 @@ fn conflicts_with_given(command: &Command, flag: &str, given: &ArgMatches) -> bo
         .get_arguments()
         .find(|arg| arg.get_long() == Some(flag));
     let excluded = arg.map(|arg| command.get_arg_conflicts_with(arg));
-    excluded.into_iter().flatten().any(|arg: &Arg| {
+    excluded.into_iter().flatten().any(|arg| {
         let source = given.value_source(arg.get_id().as_str());
         matches!(
             source,

@@ -151,7 +151,7 @@ impl ServerSection {
                 .headers
                 .iter()
                 .take(i)
-                .any(|other: &Header| other.name.eq_ignore_ascii_case(&header.name))
+                .any(|other| other.name.eq_ignore_ascii_case(&header.name))
             {
                 return Err(section(&field, "expected each header once"));
             }

@@ -113,7 +113,7 @@ pub fn chosen(
     let kinds = kind.name();
     let ours: Vec<_> = documents
         .iter()
-        .filter(|document: &&Document| {
+        .filter(|document| {
             kind.matches(document) && name.is_none_or(|name| document.name() == name)
         })
         .collect();

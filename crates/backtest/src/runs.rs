@@ -68,7 +68,7 @@ pub enum RunError {
          maxUnderProvisionedPercent, and with a target per replica"
     )]
     NotShared,
-    /// This bound is relative to a baseline that does not run.
+    /// A bound is relative to a baseline that does not run.
     #[error("--fail-if '{0}' needs --compare hpa: it is relative to the plain HPA")]
     NoBaseline(String),
 }

@@ -217,7 +217,7 @@ fn unnamed(workload: &Workload, requests: &Requests) -> sim::PodTemplate {
     sim::PodTemplate {
         containers: containers
             .into_iter()
-            .map(|name: String| Container {
+            .map(|name| Container {
                 name: name.into(),
                 requests: requests.clone(),
             })

@@ -100,7 +100,7 @@ fn undivided(entries: &[(&String, &Entry)], screen: Screen) -> String {
     let header = ["CLUSTER", ">MIN", ">MAX"];
     screen.table(
         header,
-        entries.iter().map(|(name, entry): &(&String, &Entry)| {
+        entries.iter().map(|(name, entry)| {
             [
                 (*name).clone(),
                 entry.min.to_string(),
@@ -122,7 +122,7 @@ fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Scre
     };
     screen.table(
         header,
-        entries.iter().map(|(name, entry): &(&String, &Entry)| {
+        entries.iter().map(|(name, entry)| {
             [
                 (*name).clone(),
                 entry.weight.to_string(),
@@ -154,7 +154,7 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
     let most = assignment.policy().bounds.max;
     screen.table(
         header,
-        entries.iter().map(|(name, entry): &(&String, &Entry)| {
+        entries.iter().map(|(name, entry)| {
             let priority = of(assignment, name).and_then(|standing| standing.priority);
             let place = if prioritized {
                 priority

@@ -31,7 +31,7 @@ use crate::cli::{
     recording,
 };
 use foretide_api::autoscaler::Autoscaler;
-use foretide_page::api::{Changes, Experiment, NamedText};
+use foretide_page::api::{Changes, Experiment};
 
 const MIB: usize = 1 << 20;
 /// Size limit of all histories together, in bytes: 500 days of minutes of a metric, in RFC 3339.
@@ -109,7 +109,7 @@ fn documents(experiment: &Experiment) -> Result<Vec<Document>, Failure> {
     let all = experiment
         .manifests
         .iter()
-        .map(|it: &NamedText| manifest::parse(&it.name, &it.text))
+        .map(|it| manifest::parse(&it.name, &it.text))
         .collect::<Result<Vec<_>, _>>();
     Ok(all.map_err(Error::from)?.into_iter().flatten().collect())
 }

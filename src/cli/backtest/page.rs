@@ -1,11 +1,6 @@
 //! The report of a back-test as a chart, and as a page.
 
-use foretide_backtest::{
-    manifest,
-    report::BacktestReport,
-    runs::RunResult,
-    worst::{ShortHour, ShortMinute},
-};
+use foretide_backtest::{manifest, report::BacktestReport, runs::RunResult};
 use foretide_chart::{Chart, Dot, Headline, Role, Scatter, Unit};
 use foretide_domain::{proposal, sim::Score};
 
@@ -194,22 +189,18 @@ fn worst_minutes(report: &BacktestReport) -> Html {
         report::numbers(
             &caption,
             &header,
-            result
-                .shortages
-                .worst_minutes
-                .iter()
-                .map(|minute: &ShortMinute| {
-                    let metric = minute.metric.as_deref().unwrap_or_default();
-                    let demand = minute.demand.unwrap_or_default();
-                    vec![
-                        time(minute.at),
-                        number(demand, &proposal::Unit::of_metric(metric).amount(demand)),
-                        Html::text(metric),
-                        count(minute.needed_replicas.unwrap_or_default().get()),
-                        count(minute.ready_replicas.get()),
-                        count(minute.asked_replicas.get()),
-                    ]
-                }),
+            result.shortages.worst_minutes.iter().map(|minute| {
+                let metric = minute.metric.as_deref().unwrap_or_default();
+                let demand = minute.demand.unwrap_or_default();
+                vec![
+                    time(minute.at),
+                    number(demand, &proposal::Unit::of_metric(metric).amount(demand)),
+                    Html::text(metric),
+                    count(minute.needed_replicas.unwrap_or_default().get()),
+                    count(minute.ready_replicas.get()),
+                    count(minute.asked_replicas.get()),
+                ]
+            }),
         )
     });
     Html::all(tables)
@@ -228,7 +219,7 @@ fn worst_hours(report: &BacktestReport) -> Html {
         report::numbers(
             &caption,
             &header,
-            result.shortages.worst_hours.iter().map(|hour: &ShortHour| {
+            result.shortages.worst_hours.iter().map(|hour| {
                 let missing = hour.missing_replica_minutes;
                 vec![
                     time(hour.at),

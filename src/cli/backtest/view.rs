@@ -1,8 +1,6 @@
 //! The report of a back-test: as text, as JSON, and as CSV with one row per minute.
 
-use foretide_backtest::{
-    clock, report::BacktestReport, runs::RunResult, sweep::SweepRun, worst::ShortMinute,
-};
+use foretide_backtest::{clock, report::BacktestReport, runs::RunResult, worst::ShortMinute};
 use foretide_domain::{
     proposal::Unit,
     sim::{MINUTE, Minute},
@@ -118,7 +116,7 @@ fn table(report: &BacktestReport, screen: Screen) -> String {
     ];
     let mut text = screen.table(
         header,
-        report.candidates.iter().map(|result: &RunResult| {
+        report.candidates.iter().map(|result| {
             let score = &result.score;
             [
                 result.name.to_owned(),
@@ -152,7 +150,7 @@ fn sweep(report: &BacktestReport, screen: Screen) -> String {
     ];
     screen.table(
         header,
-        report.sweep.iter().map(|run: &SweepRun| {
+        report.sweep.iter().map(|run| {
             [
                 run.quantile.to_string(),
                 format!("{} min", run.score.under),

@@ -165,7 +165,7 @@ impl Host for DemoHost {
                 .replays()
                 .then(|| "replaying the last four days".to_owned()),
             sources: ["simulated demand", "simulated clusters"]
-                .map(|name: &str| SourceHealth {
+                .map(|name| SourceHealth {
                     name: name.to_owned(),
                     healthy: true,
                     age_seconds: Some(0.0),

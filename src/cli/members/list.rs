@@ -129,7 +129,7 @@ fn text(members: &[ListedMember], hub: &HubArgs, screen: Screen) -> String {
     ];
     screen.table(
         header,
-        members.iter().map(|member: &ListedMember| {
+        members.iter().map(|member| {
             let [provider, region, zones] = member.location.clone();
             [
                 member.name.clone(),
@@ -154,7 +154,7 @@ fn text(members: &[ListedMember], hub: &HubArgs, screen: Screen) -> String {
 fn items(members: &[ListedMember]) -> Vec<Value> {
     members
         .iter()
-        .map(|member: &ListedMember| {
+        .map(|member| {
             let [provider, region, zones] = &member.location;
             let zones: Vec<&str> = zones.split(',').filter(|zone| !zone.is_empty()).collect();
             json!({

@@ -78,7 +78,13 @@ pub fn in_member(place: bool) -> Vec<Value> {
 }
 
 fn rules(place: bool) -> Vec<Value> {
-    permissions(place).iter().map(|right: &foretide_kube::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs})).collect()
+    permissions(place)
+        .iter()
+        .map(|right| {
+            let (groups, resources, verbs) = ([right.group], right.resources, right.verbs);
+            json!({ "apiGroups": groups, "resources": resources, "verbs": verbs })
+        })
+        .collect()
 }
 
 /// A kubeconfig with a token.

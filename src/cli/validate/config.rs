@@ -16,7 +16,7 @@ pub fn is_config(document: &Document) -> bool {
     let names: Vec<_> = document.members().collect();
     if ["apiVersion", "kind"]
         .iter()
-        .any(|name: &&str| names.contains(name) && document.text(name).is_empty())
+        .any(|name| names.contains(name) && document.text(name).is_empty())
     {
         return false;
     }

@@ -241,7 +241,7 @@ impl Cluster {
                 unschedulable: Replicas::new(self.unschedulable),
                 unschedulable_since: blocked,
             }),
-            hpa: self.hpa.map(|bounds: Bounds| {
+            hpa: self.hpa.map(|bounds| {
                 ReplicaBounds::new(Replicas::new(bounds.min), Replicas::new(bounds.max))
             }),
             desired: self.desired.map(Replicas::new),

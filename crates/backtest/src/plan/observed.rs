@@ -23,8 +23,8 @@ pub struct GivenReplicas {
     pub origin: &'static str,
 }
 
-/// Assumes the workload at the moment of the decision, with a sentence for each assumption, with the `given` number of pods, or else as many as the demand
-/// needs.
+/// Assumes the workload at the moment of the decision, with the `given` number of pods, or else as many as the demand
+/// needs; returns a sentence for each assumption, too.
 ///
 /// # Errors
 /// A metric has a utilization target, and the request of a pod is unknown.

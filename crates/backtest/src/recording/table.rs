@@ -95,7 +95,7 @@ fn separator(line: &str) -> char {
     // The comma is last: in lines with another separator it is part of a number.
     ['\t', ';']
         .into_iter()
-        .find(|separator: &char| cells(line, *separator).len() > 1)
+        .find(|separator| cells(line, *separator).len() > 1)
         .unwrap_or(',')
 }
 
@@ -151,7 +151,7 @@ impl<'a> Format<'a> {
         // A line with a value is data: an unreadable time in it is an error, and the line no header to skip.
         cells
             .first()
-            .is_some_and(|cell: &String| cell.starts_with(char::is_alphabetic))
+            .is_some_and(|cell| cell.starts_with(char::is_alphabetic))
             && !matches!(value, Some(Ok(_)))
     }
 
@@ -283,7 +283,7 @@ fn may_be_thousands(value: &str) -> Option<bool> {
 fn is_plain(unit: &str) -> bool {
     unit.is_empty()
         || PLAIN_UNITS.contains(&unit)
-        || unit.strip_suffix("/s").is_some_and(|events: &str| {
+        || unit.strip_suffix("/s").is_some_and(|events| {
             let is_word = events.chars().all(|c| c.is_ascii_lowercase());
             is_word && !events.is_empty() && !SCALED_RATES.contains(&events)
         })

@@ -71,12 +71,11 @@ fn the_demo_is_mostly_fine_and_shows_each_problem() {
         assert_eq!(history.times.len(), 1441, "{row:?}");
         assert!(!history.sentences.is_empty(), "{row:?}");
     }
-    let lost: Vec<_> = page
-        .clusters(&Visible::All)
-        .clusters
-        .into_iter()
+    let clusters = page.clusters(&Visible::All).clusters;
+    let lost: Vec<_> = clusters
+        .iter()
         .filter(|it| it.ready == Some(false))
-        .map(|it| it.name)
+        .map(|it| &*it.name)
         .collect();
     assert_eq!(lost, ["lisbon"]);
 }

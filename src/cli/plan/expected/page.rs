@@ -2,7 +2,7 @@
 
 use foretide_backtest::{
     manifest,
-    plan::{Change, ExpectedReport, source},
+    plan::{ExpectedReport, source},
 };
 use foretide_chart::{Chart, Layer, Mark, Panel, Point, Role, Unit, Window};
 use foretide_models::Prediction;
@@ -109,7 +109,7 @@ fn changes(report: &ExpectedReport) -> Html {
     report::words(
         caption,
         &header,
-        report.changes.iter().map(|change: &Change| {
+        report.changes.iter().map(|change| {
             let from = change.from.map(|from| count(from.get()));
             vec![
                 time(change.at),
