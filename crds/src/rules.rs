@@ -592,201 +592,118 @@ pub(crate) mod tests {
             })
     }
 
+    /// The rows of a table, one a line, whose columns `|` separates.
+    pub(crate) fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
+        let lines = table.lines().filter(|line| !line.trim().is_empty());
+        lines.map(|line| {
+            let columns: Vec<_> = line.split('|').map(str::trim).collect();
+            columns.try_into().expect("a row has all columns")
+        })
+    }
+
     const ALGORITHM: &str = "spec/prediction/predictionAlgorithm";
 
-    const ACCEPTED: [(&str, &str); 28] = [
-        ("spec/minReplicas", "10"),
-        ("spec/minReplicas", "0"),
-        ("spec/minReplicas", "null"),
-        ("spec/maxReplicas", "1"),
-        ("spec/maxReplicas", "10000"),
-        ("spec/specificReplicas", "0"),
-        ("spec/mode", "\"Direct\""),
-        ("spec/prediction", "{}"),
-        ("spec/prediction/predictionWindowSeconds", "60"),
-        ("spec/prediction/predictionWindowSeconds", "604800"),
-        ("spec/prediction/quantile", "0.5"),
-        ("spec/prediction/quantile", "0.999"),
-        ("spec/prediction/leadTimeSeconds", "30"),
-        ("spec/prediction/leadTimeSeconds", "1200"),
-        ("spec/prediction/maxUnderProvisionedPercent", "1"),
-        (ALGORITHM, "{}"),
-        (
-            ALGORITHM,
-            r#"{"dsp": {"historyLength": "1h", "sampleInterval": "15s"}}"#,
-        ),
-        (
-            ALGORITHM,
-            r#"{"dsp": {"historyLength": "30d", "sampleInterval": "1.5m"}}"#,
-        ),
-        (
-            ALGORITHM,
-            r#"{"algorithmType": "percentile", "percentile": {"historyLength": "72h30m"}}"#,
-        ),
-        (
-            ALGORITHM,
-            r#"{"seasonalNaive": {"period": "7d", "statistic": "max", "cycles": 4}}"#,
-        ),
-        (ALGORITHM, r#"{"auto": {"sampleInterval": "5m"}}"#),
-        ("spec/crons/0/start", "\"@daily\""),
-        ("spec/crons/0/start", "\"TZ=Asia/Tokyo 0 9 * * *\""),
-        ("spec/crons/0/start", "\"CRON_TZ=Asia/Tokyo @hourly\""),
-        ("spec/crons/0/end", "\" 00 14 ? * mon-FRI \""),
-        ("spec/crons/0/name", "null"),
-        ("spec/crons/0/targetReplicas", "0"),
-        (
-            "spec/crons/0/timezone",
-            "\"America/Argentina/ComodRivadavia\"",
-        ),
-    ];
+    const ACCEPTED: &str = r#"
+        spec/minReplicas | 10
+        spec/minReplicas | 0
+        spec/minReplicas | null
+        spec/maxReplicas | 1
+        spec/maxReplicas | 10000
+        spec/specificReplicas | 0
+        spec/mode | "Direct"
+        spec/prediction | {}
+        spec/prediction/predictionWindowSeconds | 60
+        spec/prediction/predictionWindowSeconds | 604800
+        spec/prediction/quantile | 0.5
+        spec/prediction/quantile | 0.999
+        spec/prediction/leadTimeSeconds | 30
+        spec/prediction/leadTimeSeconds | 1200
+        spec/prediction/maxUnderProvisionedPercent | 1
+        spec/prediction/predictionAlgorithm | {}
+        spec/prediction/predictionAlgorithm | {"dsp": {"historyLength": "1h", "sampleInterval": "15s"}}
+        spec/prediction/predictionAlgorithm | {"dsp": {"historyLength": "30d", "sampleInterval": "1.5m"}}
+        spec/prediction/predictionAlgorithm | {"algorithmType": "percentile", "percentile": {"historyLength": "72h30m"}}
+        spec/prediction/predictionAlgorithm | {"seasonalNaive": {"period": "7d", "statistic": "max", "cycles": 4}}
+        spec/prediction/predictionAlgorithm | {"auto": {"sampleInterval": "5m"}}
+        spec/crons/0/start | "@daily"
+        spec/crons/0/start | "TZ=Asia/Tokyo 0 9 * * *"
+        spec/crons/0/start | "CRON_TZ=Asia/Tokyo @hourly"
+        spec/crons/0/end | " 00 14 ? * mon-FRI "
+        spec/crons/0/name | null
+        spec/crons/0/targetReplicas | 0
+        spec/crons/0/timezone | "America/Argentina/ComodRivadavia"
+    "#;
 
     /// Pointer, JSON set there, words of the answer.
-    const REFUSED: [(&str, &str, &str); 32] = [
-        (
-            "spec/minReplicas",
-            "11",
-            "lower minReplicas or raise maxReplicas",
-        ),
-        ("spec/minReplicas", "-1", "must be 0 or more"),
-        ("spec/minReplicas", "\"1\"", "expected a whole number"),
-        ("spec/maxReplicas", "0", "between 1 and 10000"),
-        ("spec/maxReplicas", "10001", "between 1 and 10000"),
-        (
-            "spec/maxReplicas",
-            "3000000000",
-            "a whole number of 32 bits",
-        ),
-        ("spec/maxReplicas", "null", "is required"),
-        ("spec/maxReplica", "1", "no such field"),
-        (
-            "spec/scaleTargetRef",
-            r#"{"kind": "Deployment", "name": ""}"#,
-            "the kind and the name",
-        ),
-        (
-            "spec/specificReplicas",
-            "-1",
-            "leave it out to let Preview only watch",
-        ),
-        (
-            "spec/scaleStrategy",
-            "\"Manual\"",
-            r#"one of "Auto", "Preview""#,
-        ),
-        (
-            "spec/mode",
-            "\"direct\"",
-            r#"one of "Delegated", "Direct", "Metric""#,
-        ),
-        (
-            "spec/crons/0",
-            r#"{"end": "@daily", "targetReplicas": 1}"#,
-            "needs start and end",
-        ),
-        (
-            "spec/crons/0",
-            r#"{"start": "@daily", "end": "", "targetReplicas": 1}"#,
-            "needs start and end",
-        ),
-        (
-            "spec/crons/0",
-            r#"{"start": "@daily", "end": "@hourly"}"#,
-            "needs targetReplicas",
-        ),
-        ("spec/crons/0/targetReplicas", "-1", "between 0 and 10000"),
-        ("spec/crons/0/start", "\"0 9 * *\"", "has five fields"),
-        ("spec/crons/0/start", "\"0 0 9 * * *\"", "has five fields"),
-        ("spec/crons/0/end", "\"@fortnightly\"", "has five fields"),
-        ("spec/crons/0/end", "\"@every 1h\"", "no fixed times of day"),
-        (
-            "spec/prediction/predictionWindowSeconds",
-            "59",
-            "between 60 and 604800",
-        ),
-        (
-            "spec/prediction/predictionWindowSeconds",
-            "604801",
-            "between 60 and 604800",
-        ),
-        ("spec/prediction/quantile", "0.4", "between 0.5 and 0.999"),
-        ("spec/prediction/quantile", "1", "between 0.5 and 0.999"),
-        (
-            "spec/prediction/leadTimeSeconds",
-            "29",
-            "leave it out to have it measured",
-        ),
-        (
-            "spec/prediction/maxUnderProvisionedPercent",
-            "0",
-            "above 0 and below 100",
-        ),
-        (
-            "spec/prediction/maxUnderProvisionedPercent",
-            "100",
-            "above 0 and below 100",
-        ),
-        (
-            "spec/prediction",
-            r#"{"quantile": 0.9, "maxUnderProvisionedPercent": 1}"#,
-            "exclude each other",
-        ),
-        (
-            "spec/prediction/predictionAlgorithm/algorithmType",
-            "\"DSP\"",
-            "leave it out to use auto",
-        ),
-        (
-            "spec/crons",
-            r#"[{"start": "@daily", "end": "@hourly", "targetReplicas": 1},
-                {"start": "@daily", "end": "@hourly", "targetReplicas": 2}]"#,
-            "needs a name of its own",
-        ),
-        ("spec/metrics", "{}", "expected a list"),
-        (
-            "spec/behavior/scaleUp/tolerance",
-            "0.1",
-            "an integer or text",
-        ),
-    ];
+    const REFUSED: &str = r#"
+        spec/minReplicas | 11 | lower minReplicas or raise maxReplicas
+        spec/minReplicas | -1 | must be 0 or more
+        spec/minReplicas | "1" | expected a whole number
+        spec/maxReplicas | 0 | between 1 and 10000
+        spec/maxReplicas | 10001 | between 1 and 10000
+        spec/maxReplicas | 3000000000 | a whole number of 32 bits
+        spec/maxReplicas | null | is required
+        spec/maxReplica | 1 | no such field
+        spec/scaleTargetRef | {"kind": "Deployment", "name": ""} | the kind and the name
+        spec/specificReplicas | -1 | leave it out to let Preview only watch
+        spec/scaleStrategy | "Manual" | one of "Auto", "Preview"
+        spec/mode | "direct" | one of "Delegated", "Direct", "Metric"
+        spec/crons/0 | {"end": "@daily", "targetReplicas": 1} | needs start and end
+        spec/crons/0 | {"start": "@daily", "end": "", "targetReplicas": 1} | needs start and end
+        spec/crons/0 | {"start": "@daily", "end": "@hourly"} | needs targetReplicas
+        spec/crons/0/targetReplicas | -1 | between 0 and 10000
+        spec/crons/0/start | "0 9 * *" | has five fields
+        spec/crons/0/start | "0 0 9 * * *" | has five fields
+        spec/crons/0/end | "@fortnightly" | has five fields
+        spec/crons/0/end | "@every 1h" | no fixed times of day
+        spec/prediction/predictionWindowSeconds | 59 | between 60 and 604800
+        spec/prediction/predictionWindowSeconds | 604801 | between 60 and 604800
+        spec/prediction/quantile | 0.4 | between 0.5 and 0.999
+        spec/prediction/quantile | 1 | between 0.5 and 0.999
+        spec/prediction/leadTimeSeconds | 29 | leave it out to have it measured
+        spec/prediction/maxUnderProvisionedPercent | 0 | above 0 and below 100
+        spec/prediction/maxUnderProvisionedPercent | 100 | above 0 and below 100
+        spec/prediction | {"quantile": 0.9, "maxUnderProvisionedPercent": 1} | exclude each other
+        spec/prediction/predictionAlgorithm/algorithmType | "DSP" | leave it out to use auto
+        spec/crons | [{"start": "@daily", "end": "@hourly", "targetReplicas": 1}, {"start": "@daily", "end": "@hourly", "targetReplicas": 2}] | needs a name of its own
+        spec/metrics | {} | expected a list
+        spec/behavior/scaleUp/tolerance | 0.1 | an integer or text
+    "#;
 
     /// Member of `predictionAlgorithm`, text or number set there, words of the answer.
-    const REFUSED_PARAMETERS: [(&str, &str, &str); 11] = [
-        ("dsp/historyLength", "\"1w\"", "such as '14d'"),
-        ("dsp/historyLength", "\"1d12h\"", "such as '14d'"),
-        ("dsp/historyLength", "\"59m\"", "between 1h and 30d"),
-        ("percentile/historyLength", "\"31d\"", "between 1h and 30d"),
-        ("dsp/sampleInterval", "\"60\"", "such as '60s'"),
-        ("seasonalNaive/period", "\"1w\"", "1d or 7d"),
-        ("seasonalNaive/cycles", "31", "between 1 and 30"),
-        ("auto/sampleInterval", "\"14s\"", "between 15s and 1h"),
-        ("auto/sampleInterval", "\"2h\"", "between 15s and 1h"),
-        ("auto/sampleInterval", "\"7m\"", "an exact part of a day"),
-        ("dsp/sampleInterval", "\"1d\"", "between 15s and 1h"),
-    ];
+    const REFUSED_PARAMETERS: &str = r#"
+        dsp/historyLength | "1w" | such as '14d'
+        dsp/historyLength | "1d12h" | such as '14d'
+        dsp/historyLength | "59m" | between 1h and 30d
+        percentile/historyLength | "31d" | between 1h and 30d
+        dsp/sampleInterval | "60" | such as '60s'
+        seasonalNaive/period | "1w" | 1d or 7d
+        seasonalNaive/cycles | 31 | between 1 and 30
+        auto/sampleInterval | "14s" | between 15s and 1h
+        auto/sampleInterval | "2h" | between 15s and 1h
+        auto/sampleInterval | "7m" | an exact part of a day
+        dsp/sampleInterval | "1d" | between 15s and 1h
+    "#;
 
-    const REFUSED_METADATA: [(&str, &str, &str); 12] = [
-        ("metadata", "null", "is required"),
-        ("metadata/name", "null", "is required"),
-        ("metadata/name", "\"Web_App\"", "not \"Web_App\""),
-        ("metadata/name", "\"web-\"", "at both ends"),
-        ("metadata/name", "\"a..b\"", "at both ends"),
-        ("metadata/name", "\"\"", "lowercase letters"),
-        (
-            "metadata/name",
-            "7",
-            "expected text (put it in quotes), found 7",
-        ),
-        ("metadata/namespace", "\"shop.web\"", "not \"shop.web\""),
-        ("metadata/nam", "\"web\"", "no such field"),
-        ("metadata/labels", "[]", "expected an object"),
-        ("metadata/labels/app", "1", "expected text"),
-        ("metadata/annotations/a", "true", "expected text"),
-    ];
+    const REFUSED_METADATA: &str = r#"
+        metadata | null | is required
+        metadata/name | null | is required
+        metadata/name | "Web_App" | not "Web_App"
+        metadata/name | "web-" | at both ends
+        metadata/name | "a..b" | at both ends
+        metadata/name | "" | lowercase letters
+        metadata/name | 7 | expected text (put it in quotes), found 7
+        metadata/namespace | "shop.web" | not "shop.web"
+        metadata/nam | "web" | no such field
+        metadata/labels | [] | expected an object
+        metadata/labels/app | 1 | expected text
+        metadata/annotations/a | true | expected text
+    "#;
 
     #[test]
     fn metadata_that_no_object_may_have_is_refused() {
         let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
-        for (pointer, value, advice) in REFUSED_METADATA {
+        for [pointer, value, advice] in rows(REFUSED_METADATA) {
             let about = if pointer == "metadata" {
                 "metadata/name"
             } else {
@@ -805,7 +722,7 @@ pub(crate) mod tests {
     #[test]
     fn objects_at_the_edge_of_the_rules_are_accepted() {
         let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
-        for (pointer, value) in ACCEPTED {
+        for [pointer, value] in rows(ACCEPTED) {
             assert_eq!(
                 rules.check(&with(pointer, value)),
                 [],
@@ -817,10 +734,10 @@ pub(crate) mod tests {
     #[test]
     fn each_broken_rule_is_answered_once_with_the_field_and_what_to_do() {
         let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
-        for (pointer, value, advice) in REFUSED {
+        for [pointer, value, advice] in rows(REFUSED) {
             rules.assert_refused(&with(pointer, value), pointer, advice);
         }
-        for (parameter, value, advice) in REFUSED_PARAMETERS {
+        for [parameter, value, advice] in rows(REFUSED_PARAMETERS) {
             let pointer = format!("{ALGORITHM}/{parameter}");
             rules.assert_refused(&with(&pointer, value), &pointer, advice);
         }

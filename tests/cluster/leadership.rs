@@ -1,15 +1,11 @@
 //! The binary as a process among others: one replica leads and is killed, paused in the middle of its writes, and asked to
-//! end; Prometheus and the API server end and return.
+//! end.
 //!
 //! The state at each moment of a succession is proven in `tests/sim`; this is about real signals, processes, leases and
 //! connections. The times of writes are read from the audit log, in which each replica has an account of its own.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use foretide::config::Config;
-use foretide_api::ports::HistoryServer;
-use foretide_base::clock::Clock;
-use foretide_kube::KubeAccess;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,15 +13,13 @@ use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams},
 };
-use rig::{
-    ClusterOptions, FakeMetrics, History, MetricsApi, Prometheus, Reading, Series, eventually,
-};
-use serde_json::{Value, json};
+use rig::{ClusterOptions, eventually};
+use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::{
-    manual_changes::{QUEUE, deployment, edit, ehpa, queue_metrics},
-    world::{Controller, NAMESPACE, TIMEOUT, World, binary, four_days},
+    manual_changes::{deployment, ehpa},
+    world::{TIMEOUT, World, binary},
 };
 
 const SYSTEM: &str = "foretide-system";
@@ -237,61 +231,4 @@ async fn a_standby_takes_over_from_a_leader_that_is_killed_paused_or_stopped() {
     let of_lease = requests.iter().filter(|one| one.resource == "leases");
     let verbs: BTreeSet<_> = of_lease.map(|request| request.verb.as_str()).collect();
     assert_eq!(verbs, ["create", "get", "update"].into());
-    outages(&world).await;
-}
-
-/// The forecast of the status, if it has a count.
-fn forecast(status: &Value) -> Option<u64> {
-    let proposals = status.pointer("/decision/proposals")?.as_array()?;
-    let forecast = proposals.iter().find(|one| one["source"] == "forecast")?;
-    forecast["replicas"].as_u64()
-}
-
-/// A Prometheus that is not there delays nothing else, and is read when it is back; so is the API server.
-async fn outages(world: &World) {
-    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
-        .await
-        .unwrap();
-    let load = |total: &str| fake.set_external(NAMESPACE, QUEUE, vec![Reading::new(total)]);
-    load("30");
-    let span = four_days(Clock::system().now());
-    let series = Series::of(&[("namespace", NAMESPACE)], span, |_| 90.0);
-    let prometheus = Prometheus::start(&History::new().gauge(QUEUE, series))
-        .await
-        .unwrap();
-    prometheus.kill();
-    world.deployment("orders", 1, "1m").await;
-    let more = json!({ "mode": "Direct", "metrics": queue_metrics(), "prediction": {} });
-    let orders = ehpa(deployment("orders"), (1, 30), &more);
-    world.apply(&orders.to_string()).await;
-    let kubeconfig = add_account(world, "four").await;
-    let config = Config {
-        prometheus: Some(HistoryServer::at(&prometheus.url()).unwrap()),
-        access: KubeAccess::Kubeconfig {
-            path: Some(kubeconfig),
-            context: None,
-        },
-        ..world.config()
-    };
-    let _controller = Controller::run(config);
-    world.ready("orders", "3", |count| count == 3).await;
-    world
-        .condition("orders", "PredictionReady", "False/QueryError")
-        .await;
-    prometheus.restart().await.unwrap();
-    let count = world.status("orders", "a forecast", forecast).await;
-    assert!((9..=10).contains(&count), "{count}");
-    world.ready("orders", "9 or 10", |count| count >= 9).await;
-    load("140");
-    world.ready("orders", "14", |count| count == 14).await;
-
-    // New load and a new spec take effect after an outage of the API server.
-    world.cluster.stop_apiserver();
-    assert!(world.deployments().get("orders").await.is_err());
-    world.cluster.start_apiserver().await.unwrap();
-    load("250");
-    world.ready("orders", "25", |count| count == 25).await;
-    let less = json!({ "spec": { "maxReplicas": 20 } });
-    edit(&world.ehpas(), "orders", less).await;
-    world.ready("orders", "20", |count| count == 20).await;
 }

@@ -8,10 +8,10 @@ use crate::cluster::{Cluster, EHPAS, SHOP, STATUSES};
 const HOST: &str = "pod-0";
 
 /// An autoscaler `web` of three pods, whose controller has just started.
-fn started(mode: &str, more: &Value) -> Cluster {
+fn started(mode: &str, rest: &Value) -> Cluster {
     let mut cluster = Cluster::new(1, Plan::default());
     cluster.elects = false;
-    cluster.autoscaler("web", 3, mode, more);
+    cluster.autoscaler("web", 3, mode, rest);
     cluster.needs("web", 3);
     cluster.start(HOST);
     cluster
@@ -41,7 +41,7 @@ fn a_scale_up_by_the_child_has_one_event_with_the_sentence_and_a_successor_names
     cluster.run_for(60);
     let sentence = "8 replicas: the cron window all-day asks for 8 until 2026-01-01 23:59 UTC";
     let scaled = (3, 8, sentence.to_owned());
-    assert_eq!(changes(&cluster), [scaled.clone()]);
+    assert_eq!(changes(&cluster), std::slice::from_ref(&scaled));
     assert_eq!(cluster.events("Scaled").len(), 1);
     let before = cluster.writes(HOST, STATUSES);
     cluster.run_for(120);

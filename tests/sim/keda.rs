@@ -16,12 +16,12 @@ const FLOOR: &str = "s0-foretide-floor-web";
 const OTHER: &str = "s0-cpu-something";
 
 /// An autoscaler `web` of three pods with a floor of eight, in a cluster that KEDA may be installed in.
-fn started(mode: &str, more: &Value) -> Cluster {
+fn started(mode: &str, rest: &Value) -> Cluster {
     let mut cluster = Cluster::new(1, Plan::default());
     cluster.elects = false;
     cluster.server.create(&scaled_objects());
     cluster.autoscaler("web", 3, mode, &always(8));
-    cluster.edit("web", more);
+    cluster.edit("web", rest);
     cluster.needs("web", 3);
     cluster
 }

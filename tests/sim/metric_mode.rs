@@ -20,7 +20,7 @@ struct World {
 }
 
 impl World {
-    fn started(mode: &str, more: &Value) -> Self {
+    fn started(mode: &str, rest: &Value) -> Self {
         let mut cluster = Cluster::new(1, Plan::default());
         cluster.elects = false;
         let midnight = |day: i64| START + SignedDuration::from_hours(24 * day);
@@ -29,7 +29,7 @@ impl World {
             cluster.load.set("web", midnight(day), 3 * PER_POD);
             cluster.load.set("web", midnight(day) + RISE, 9 * PER_POD);
         }
-        cluster.autoscaler("web", 3, mode, more);
+        cluster.autoscaler("web", 3, mode, rest);
         let prediction = json!({"leadTimeSeconds": RISE.as_secs()});
         cluster.edit("web", &json!({"prediction": prediction}));
         cluster.start(HOST);
@@ -37,7 +37,7 @@ impl World {
             cluster,
             prometheus,
         };
-        world.until("a forecast", |it| it.is_published());
+        world.until("a forecast", Self::is_published);
         world
     }
 

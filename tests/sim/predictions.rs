@@ -12,7 +12,7 @@ use simkube::{
 use foretide_api::validation::CostLimits;
 use foretide_base::memory::Memory;
 
-use crate::cluster::{Cluster, DENIED, PER_POD, SHOP, START, TENANT, external};
+use crate::cluster::{Cluster, DENIED, HUB, PER_POD, SHOP, START, TENANT, external};
 
 const HOST: &str = "pod-0";
 const PREDICTIONS: &str = "timeseriespredictions.prediction.crane.io";
@@ -360,16 +360,32 @@ fn neither_queries_of_others_nor_writes_that_hang_age_a_forecast() {
 #[test]
 fn a_namespace_whose_predictions_cannot_be_written_delays_no_other() {
     let (mut cluster, _) = new();
-    cluster.trouble("PATCH", &["/namespaces/tenant/timeseries"], Effect::Hang);
-    for n in 0..30 {
-        add(&cluster, TENANT, &format!("heavy-{n}"), &json!({}));
+    cluster.trouble("PATCH", &["/namespaces/shop/timeseries"], Effect::Hang);
+    for n in 0..60 {
+        add(&cluster, SHOP, &format!("heavy-{n}"), &json!({}));
     }
     for n in 0..6 {
-        add(&cluster, SHOP, &format!("web-{n}"), &json!({}));
+        add(&cluster, TENANT, &format!("web-{n}"), &json!({}));
     }
     cluster.start(HOST);
-    cluster.until(90, "those of the shop", |cluster| {
+    cluster.until(40, "those of the tenant", |cluster| {
         let all = cluster.server.objects(PREDICTIONS);
         all.iter().filter(|one| one["status"].is_object()).count() == 6
+    });
+}
+
+#[test]
+fn by_copies_of_predictions_that_are_out_of_date_none_is_removed() {
+    let (mut cluster, _) = forecast_of_web(&json!({}));
+    cluster.trouble("GET", &["/timeseriespredictions"], Effect::Hang);
+    cluster.network().reset(HOST, HUB);
+    cluster.run_for(120);
+    cluster.edit("web", &json!({"prediction": null}));
+    cluster.run_for(60);
+    assert_eq!(cluster.server.objects(PREDICTIONS).len(), 1);
+    cluster.network().end_all();
+    cluster.network().reset(HOST, HUB);
+    cluster.until(60, "it is removed", |cluster| {
+        cluster.server.objects(PREDICTIONS).is_empty()
     });
 }

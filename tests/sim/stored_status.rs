@@ -35,18 +35,17 @@ fn run_after(statuses: &[Value]) -> Cluster {
     cluster.start(HOST);
     for _second in 0..50 {
         cluster.run_for(1);
-        for n in 0..statuses.len() {
+        for (n, status) in statuses.iter().enumerate() {
             let count = cluster.replicas(&name(n));
-            assert!((6..=12).contains(&count), "{count}: {}", statuses[n]);
+            assert!((6..=12).contains(&count), "{count}: {status}");
         }
     }
-    for n in 0..statuses.len() {
+    for (n, status) in statuses.iter().enumerate() {
         assert!(
             !cluster.status(&name(n)).contains("InternalError"),
-            "{}",
-            statuses[n]
+            "{status}"
         );
-        assert!(cluster.is_reported(&name(n)), "{}", statuses[n]);
+        assert!(cluster.is_reported(&name(n)), "{status}");
     }
     cluster
 }

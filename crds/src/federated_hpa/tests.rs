@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction, Violation,
-    rules::tests::{ComparedRules, field, set},
+    rules::tests::{ComparedRules, field, rows, set},
 };
 
 /// Path of the preferences.
@@ -121,40 +121,34 @@ fn a_fleet_with_every_field_round_trips_and_is_valid() {
     assert_eq!(ComparedRules::of::<FederatedHPA>().check(&object), []);
 }
 
+/// Pointer, and JSON that may be set there.
+const ACCEPTED: &str = r#"
+    spec/minReplicas | 0
+    spec/minReplicas | 10
+    spec/federatedHPAAssignment | {}
+    spec/federatedHPAAssignment | null
+    spec/autoscaleMultiClusterDelay | 0
+    spec/autoscaleMultiClusterDelay | 3600
+    spec/tolerationSeconds | 0
+    spec/tolerationSeconds | 86400
+    spec/rebalance | {}
+    spec/rebalance/cooldownSeconds | 0
+    spec/rebalance/settleObservations | 1
+    spec/rebalance/minUtilizationPercent | 100
+    spec/metricScope | []
+    @/0/targetCluster | {}
+    @/0/staticWeight | 0
+    @/0/priority | -2147483648
+    @/0/autoscalingMinThreshold | 10000
+    @/0 | {"targetCluster": {}, "priority": 1, "autoscalingMinThreshold": 2, "autoscalingMaxThreshold": 2}
+    spec/clusterAffinity/fieldSelector | {"matchExpressions": [{"key": "zone", "operator": "Exists", "values": []}]}
+    spec/clusterTolerations | [{"key": "a", "operator": "", "effect": "", "value": ""}, {"operator": "Exists", "value": ""}]
+"#;
+
 #[test]
 fn objects_at_the_limits_of_the_rules_are_valid() {
     let rules = ComparedRules::of::<FederatedHPA>();
-    for (pointer, value) in [
-        ("spec/minReplicas", "0"),
-        ("spec/minReplicas", "10"),
-        ("spec/federatedHPAAssignment", "{}"),
-        ("spec/federatedHPAAssignment", "null"),
-        ("spec/autoscaleMultiClusterDelay", "0"),
-        ("spec/autoscaleMultiClusterDelay", "3600"),
-        ("spec/tolerationSeconds", "0"),
-        ("spec/tolerationSeconds", "86400"),
-        ("spec/rebalance", "{}"),
-        ("spec/rebalance/cooldownSeconds", "0"),
-        ("spec/rebalance/settleObservations", "1"),
-        ("spec/rebalance/minUtilizationPercent", "100"),
-        ("spec/metricScope", "[]"),
-        ("@/0/targetCluster", "{}"),
-        ("@/0/staticWeight", "0"),
-        ("@/0/priority", "-2147483648"),
-        ("@/0/autoscalingMinThreshold", "10000"),
-        (
-            "@/0",
-            r#"{"targetCluster": {}, "priority": 1, "autoscalingMinThreshold": 2, "autoscalingMaxThreshold": 2}"#,
-        ),
-        (
-            "spec/clusterAffinity/fieldSelector",
-            r#"{"matchExpressions": [{"key": "zone", "operator": "Exists", "values": []}]}"#,
-        ),
-        (
-            "spec/clusterTolerations",
-            r#"[{"key": "a", "operator": "", "effect": "", "value": ""}, {"operator": "Exists", "value": ""}]"#,
-        ),
-    ] {
+    for [pointer, value] in rows(ACCEPTED) {
         let pointer = expanded(pointer);
         assert_eq!(
             rules.check(&with(&pointer, value)),
@@ -165,161 +159,46 @@ fn objects_at_the_limits_of_the_rules_are_valid() {
 }
 
 /// Pointer, JSON set there, words of the answer; `field` where the answer is about a field below.
-const REFUSED: [(&str, &str, &str, &str); 33] = [
-    (
-        "spec/minReplicas",
-        "11",
-        "",
-        "lower minReplicas or raise maxReplicas",
-    ),
-    ("spec/maxReplicas", "0", "", "between 1 and 10000"),
-    ("spec/mode", "\"Metric\"", "", "use Delegated or Direct"),
-    (
-        "spec/mode",
-        "\"metric\"",
-        "",
-        r#"one of "Delegated", "Direct""#,
-    ),
-    ("spec/scaleToZero", "true", "", "no such field"),
-    ("spec/autoscaleMultiClusterDelay", "-1", "", "60 is usual"),
-    ("spec/autoscaleMultiClusterDelay", "3601", "", "60 is usual"),
-    ("spec/tolerationSeconds", "-1", "", "between 0 and 86400"),
-    (
-        "spec/failurePolicy",
-        "\"Move\"",
-        "",
-        r#"one of "Retain", "Reassign""#,
-    ),
-    (
-        "spec/workloadSource",
-        "\"hub\"",
-        "",
-        r#"one of "Members", "Hub""#,
-    ),
-    (
-        "spec/deletionPolicy",
-        "\"Orphan\"",
-        "",
-        r#"one of "Delete", "Retain""#,
-    ),
-    (
-        "spec/federatedHPAAssignment/hpaAssignmentPolicy",
-        "\"Aggregated\"",
-        "",
-        "no such field",
-    ),
-    (
-        "spec/federatedHPAAssignment/federatedHPAAssignmentType",
-        "\"Weighted\"",
-        "",
-        "one of \"Duplicated\"",
-    ),
-    (
-        "spec/federatedHPAAssignment/weightBy",
-        "\"Load\"",
-        "",
-        r#"one of "Capacity", "Demand""#,
-    ),
-    ("@", "[]", "", "needs the priority of at least one cluster"),
-    (
-        "@/0",
-        r#"{"targetCluster": {}, "staticWeight": 1}"#,
-        "@",
-        "needs the priority of at least one cluster",
-    ),
-    (
-        "@/0",
-        r#"{"priority": 1}"#,
-        "@/0/targetCluster",
-        "is required",
-    ),
-    ("@/0/staticWeight", "-1", "", "must be 0 or more"),
-    (
-        "@/0/autoscalingMinThreshold",
-        "-1",
-        "",
-        "between 0 and 10000",
-    ),
-    (
-        "@/0/autoscalingMaxThreshold",
-        "10001",
-        "",
-        "between 0 and 10000",
-    ),
-    (
-        "@/0",
-        r#"{"targetCluster": {}, "priority": 1, "autoscalingMinThreshold": 3, "autoscalingMaxThreshold": 2}"#,
-        "@/0/autoscalingMinThreshold",
-        "lower the first or raise the second",
-    ),
-    (
-        "spec/clusterAffinity/labelSelector/matchExpressions",
-        r#"[{"key": "a", "operator": "Gt", "values": ["1"]}]"#,
-        "",
-        "In, NotIn, Exists or DoesNotExist",
-    ),
-    (
-        "spec/clusterAffinity/labelSelector/matchExpressions",
-        r#"[{"key": "a", "operator": "In"}]"#,
-        "",
-        "need at least one of values",
-    ),
-    (
-        "spec/clusterAffinity/fieldSelector/matchExpressions",
-        r#"[{"key": "rack", "operator": "Exists"}]"#,
-        "",
-        "for anything else use labelSelector",
-    ),
-    (
-        "@/0/targetCluster/fieldSelector/matchExpressions",
-        r#"[{"key": "zone", "operator": "Exists", "values": ["a"]}]"#,
-        "",
-        "Exists and DoesNotExist take none",
-    ),
-    (
-        "spec/clusterTolerations",
-        r#"[{"key": "a", "operator": "Lt", "value": "1"}]"#,
-        "",
-        "Equal or Exists",
-    ),
-    (
-        "spec/clusterTolerations",
-        r#"[{"operator": "Equal", "value": "1"}]"#,
-        "",
-        "compares a key and a value",
-    ),
-    (
-        "spec/clusterTolerations",
-        r#"[{"key": "a", "operator": "Exists", "value": "1"}]"#,
-        "",
-        "Exists and no value",
-    ),
-    (
-        "spec/clusterTolerations",
-        r#"[{"key": "a", "effect": "Never"}]"#,
-        "",
-        "leave it out to tolerate all",
-    ),
-    (
-        "spec/clusterTolerations",
-        r#"[{"key": "a", "tolerationSeconds": 1}]"#,
-        "",
-        "needs the effect NoExecute",
-    ),
-    (
-        "spec/metricScope",
-        r#"[{"metric": "external.q", "scope": "Fleet"}, {"metric": "external.q", "scope": "Member"}]"#,
-        "",
-        "remove the repeated one",
-    ),
-    ("spec/rebalance/cooldownSeconds", "3601", "", "120 is usual"),
-    ("spec/rebalance/settleObservations", "0", "", "3 is usual"),
-];
+const REFUSED: &str = r#"
+    spec/minReplicas | 11 | | lower minReplicas or raise maxReplicas
+    spec/maxReplicas | 0 | | between 1 and 10000
+    spec/mode | "Metric" | | use Delegated or Direct
+    spec/mode | "metric" | | one of "Delegated", "Direct"
+    spec/scaleToZero | true | | no such field
+    spec/autoscaleMultiClusterDelay | -1 | | 60 is usual
+    spec/autoscaleMultiClusterDelay | 3601 | | 60 is usual
+    spec/tolerationSeconds | -1 | | between 0 and 86400
+    spec/failurePolicy | "Move" | | one of "Retain", "Reassign"
+    spec/workloadSource | "hub" | | one of "Members", "Hub"
+    spec/deletionPolicy | "Orphan" | | one of "Delete", "Retain"
+    spec/federatedHPAAssignment/hpaAssignmentPolicy | "Aggregated" | | no such field
+    spec/federatedHPAAssignment/federatedHPAAssignmentType | "Weighted" | | one of "Duplicated"
+    spec/federatedHPAAssignment/weightBy | "Load" | | one of "Capacity", "Demand"
+    @ | [] | | needs the priority of at least one cluster
+    @/0 | {"targetCluster": {}, "staticWeight": 1} | @ | needs the priority of at least one cluster
+    @/0 | {"priority": 1} | @/0/targetCluster | is required
+    @/0/staticWeight | -1 | | must be 0 or more
+    @/0/autoscalingMinThreshold | -1 | | between 0 and 10000
+    @/0/autoscalingMaxThreshold | 10001 | | between 0 and 10000
+    @/0 | {"targetCluster": {}, "priority": 1, "autoscalingMinThreshold": 3, "autoscalingMaxThreshold": 2} | @/0/autoscalingMinThreshold | lower the first or raise the second
+    spec/clusterAffinity/labelSelector/matchExpressions | [{"key": "a", "operator": "Gt", "values": ["1"]}] | | In, NotIn, Exists or DoesNotExist
+    spec/clusterAffinity/labelSelector/matchExpressions | [{"key": "a", "operator": "In"}] | | need at least one of values
+    spec/clusterAffinity/fieldSelector/matchExpressions | [{"key": "rack", "operator": "Exists"}] | | for anything else use labelSelector
+    @/0/targetCluster/fieldSelector/matchExpressions | [{"key": "zone", "operator": "Exists", "values": ["a"]}] | | Exists and DoesNotExist take none
+    spec/clusterTolerations | [{"key": "a", "operator": "Lt", "value": "1"}] | | Equal or Exists
+    spec/clusterTolerations | [{"operator": "Equal", "value": "1"}] | | compares a key and a value
+    spec/clusterTolerations | [{"key": "a", "operator": "Exists", "value": "1"}] | | Exists and no value
+    spec/clusterTolerations | [{"key": "a", "effect": "Never"}] | | leave it out to tolerate all
+    spec/clusterTolerations | [{"key": "a", "tolerationSeconds": 1}] | | needs the effect NoExecute
+    spec/metricScope | [{"metric": "external.q", "scope": "Fleet"}, {"metric": "external.q", "scope": "Member"}] | | remove the repeated one
+    spec/rebalance/cooldownSeconds | 3601 | | 120 is usual
+    spec/rebalance/settleObservations | 0 | | 3 is usual
+"#;
 
 #[test]
 fn each_violation_is_reported_once_with_its_field_and_remedy() {
     let rules = ComparedRules::of::<FederatedHPA>();
-    for (pointer, value, below, advice) in REFUSED {
+    for [pointer, value, below, advice] in rows(REFUSED) {
         let pointer = expanded(pointer);
         let about = if below.is_empty() {
             pointer.clone()

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     Binaries, Component, Error, History, Identity, Result,
     place::{RunFolder, say},
-    process::{Child, free_port, is_free},
+    process::{Child, free_port},
     wait::within,
 };
 
@@ -172,34 +172,6 @@ impl Prometheus {
             "http"
         };
         format!("{scheme}://127.0.0.1:{}", self.port)
-    }
-
-    /// Kills it, as `kill -9` does: connections are refused until [`Prometheus::restart`].
-    pub fn kill(&self) {
-        drop(
-            self.child
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-    }
-
-    /// Starts it again, with the data and on the port it had, and returns when it is ready.
-    ///
-    /// # Errors
-    /// [`Error::NotReady`] or [`Error::Ended`] with the end of its log.
-    pub async fn restart(&self) -> Result<()> {
-        self.kill();
-        let port = self.port;
-        let free = || async move {
-            if is_free(port) {
-                Ok(())
-            } else {
-                Err("the port is in use")
-            }
-        };
-        within(READY, &format!("port {port} of prometheus is free"), free).await?;
-        self.launch().await
     }
 
     async fn launch(&self) -> Result<()> {

@@ -1,5 +1,4 @@
-//! Members that are not needed scale to zero and wake when needed, in the order of the policy; and unused maximum goes
-//! where it is needed, by the policy.
+//! Members that are not needed scale to zero and wake when needed, in the order of the policy.
 
 use serde_json::{Value, json};
 use simkube::faults::Plan;
@@ -121,76 +120,4 @@ fn unneeded_members_sleep_and_wake_by_policy_and_never_if_duplicated() {
         cluster.run_for(120);
         cluster.runs(0, "one each, still", &three([1, 1, 1]));
     }
-}
-
-#[test]
-fn unused_maximum_goes_by_policy_to_members_with_capacity() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
-    cluster.deploy_everywhere(1);
-    let more = json!({"rebalance": {"cooldownSeconds": 1, "settleObservations": 2}});
-    cluster.ask_for("DynamicWeighted", (6, 25), &more);
-    cluster.start("pod-0");
-    // 25 over 22:6:20 is 11.46, 3.13, 10.42.
-    cluster.capped(60, "by capacity", &three([12, 3, 10]));
-    cluster.locally(&[("member1", 11_600)]);
-    cluster.until_shown(
-        300,
-        "more room for the first, of the same total",
-        &|cluster| {
-            let found = cluster.bounds();
-            let all: u64 = found.values().map(|(_, max)| max).sum();
-            found["member1"].1 > 12 && all == 25
-        },
-    );
-    assert!(!cluster.events("Optimized").is_empty());
-
-    // The first has nearly all of the maximum and uses a third of it; the third has little and uses it up. Unused
-    // maximum goes to the member with the most capacity beyond its running replicas: 17 in the third, 14 in the first.
-    let aggregated = json!({"federatedHPAAssignmentType": "Aggregated"});
-    cluster.edit_fleet(&json!({"minReplicas": 1, "federatedHPAAssignment": aggregated}));
-    cluster.locally(&[]);
-    cluster.capped(300, "the largest first", &[("member1", 22), ("member3", 3)]);
-    cluster.locally(&[("member1", 7_800), ("member3", 2_800)]);
-    cluster.capped(
-        300,
-        "all that is unused in the third",
-        &[("member1", 8), ("member3", 17)],
-    );
-    cluster.runs(60, "no member changes its replicas", &three([8, 0, 3]));
-}
-
-#[test]
-fn a_saturated_member_takes_unused_maximum_from_the_next_priority_first() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
-    cluster.deploy_everywhere(2);
-    let each = |third: u64| [("member1", 1_900), ("member2", 1_900), ("member3", third)];
-    cluster.locally(&each(950));
-    let mut priorities = with_preferences("Prioritized", "priority", &three([3, 2, 1]));
-    for (at, most) in [22, 6, 32].into_iter().enumerate() {
-        priorities["clusterAutoscalingPreference"][at]["autoscalingMaxThreshold"] = json!(most);
-    }
-    let more = json!({
-        "rebalance": {"cooldownSeconds": 15, "settleObservations": 2}, "federatedHPAAssignment": priorities,
-    });
-    cluster.run_for(20);
-    cluster.ask_for("Prioritized", (1, 32), &more);
-    cluster.start("pod-0");
-    cluster.capped(60, "by priority", &three([22, 6, 4]));
-    cluster.locally(&each(6_800));
-    cluster.capped(180, "three of the second", &three([22, 3, 7]));
-    cluster.runs(90, "seven in the third", &[("member3", 7)]);
-    cluster.locally(&each(11_800));
-    cluster.capped(
-        180,
-        "one of the second, four of the first",
-        &three([18, 2, 12]),
-    );
-    cluster.runs(90, "twelve in the third", &three([2, 2, 12]));
-    assert!(
-        ["Saturated", "Donor"]
-            .iter()
-            .all(|reason| !cluster.events(reason).is_empty())
-    );
-    cluster.run_for(120);
-    cluster.capped(0, "still", &three([18, 2, 12]));
 }

@@ -34,7 +34,7 @@ use crate::{
 pub const QUEUE: &str = "external.queue|size";
 
 /// An autoscaler of a queue whose replicas take five messages each, with more in its `spec`.
-pub fn part(more: Value) -> Part {
+pub fn part(more: &Value) -> Part {
     let metric = json!({"metric": {"name": "queue|size"}, "target": {"type": "AverageValue", "averageValue": "5"}});
     let mut object = json!({
         "metadata": {"name": "web", "namespace": "shop", "uid": "ours"},
@@ -106,7 +106,7 @@ fn an_hpa_that_says_it_scaled_to_zero_leaves_a_workload_that_wakes() {
     for (says, min) in [("True", 0), ("True", 2), ("False", 0), ("False", 2)] {
         let mut theirs = stored(&child(None));
         theirs.status = json!({"conditions": [{"type": "ScaledToZero", "status": says}]});
-        let (mut state, part) = (TargetState::default(), part(json!({"minReplicas": min})));
+        let (mut state, part) = (TargetState::default(), part(&json!({"minReplicas": min})));
         let decided = decide(&mut state, &part, observed(0, 20, Some(theirs)), 0);
         let wakes = says == "True";
         let count = Replicas::new(if wakes { 4 } else { 0 });
@@ -135,7 +135,7 @@ fn an_hpa_that_says_it_scaled_to_zero_leaves_a_workload_that_wakes() {
 
 #[test]
 fn the_count_of_a_forecast_stays_over_a_restart() {
-    let part = part(json!({"prediction": {}}));
+    let part = part(&json!({"prediction": {}}));
     let forecast = |replicas: f64| TargetObservation {
         forecasts: vec![ForecastReading {
             name: QUEUE.to_owned(),
@@ -186,7 +186,7 @@ fn a_trigger_of_each_source_counts_and_that_of_another_autoscaler_does_not() {
         let metric = json!({"metric": {"name": format!("s0-{name}")}});
         kedas.spec["metrics"] = json!([{"type": "External", "external": metric}]);
         let seen = observed(3, 0, Some(kedas));
-        let trigger = part(json!({})).keda_trigger(&seen).is_some();
+        let trigger = part(&json!({})).keda_trigger(&seen).is_some();
         assert_eq!(trigger, is_served, "{name}");
     }
 }

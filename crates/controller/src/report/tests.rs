@@ -15,6 +15,7 @@ use crate::{
     decide::tests::{QUEUE, decide, observed, part},
     forecaster::SeriesKey,
     observe::ForecastSeries,
+    part::Part,
 };
 use foretide_api::ownership::OwnerKind;
 
@@ -28,13 +29,10 @@ impl Host for At {
     }
 }
 
-#[test]
-fn the_page_shows_what_was_decided_and_expected() {
-    let prediction = serde_json::json!({"leadTimeSeconds": 60});
-    let part = part(serde_json::json!({"maxReplicas": 10, "prediction": prediction}));
+/// A page after five minutes of syncs of two replicas with a forecast of twelve, and the last decision.
+fn played(part: &Part) -> (Page, Decision) {
     let (log, forecasts) = (Arc::new(DecisionLog::new(1 << 20)), Forecasts::default());
-    let telemetry = Telemetry::default();
-    let start = Timestamp::UNIX_EPOCH;
+    let (telemetry, start) = (Telemetry::default(), Timestamp::UNIX_EPOCH);
     let key = SeriesKey {
         uid: part.autoscaler.uid().to_owned(),
         metric: QUEUE.to_owned(),
@@ -42,20 +40,21 @@ fn the_page_shows_what_was_decided_and_expected() {
     let (minute, points) = (SignedDuration::from_mins(1), vec![60.0; 24 * 60]);
     let forecast = Forecast::new("test", start, minute, points, Timestamp::MAX);
     forecasts.replace(key, forecast.unwrap(), LeadTime::of(None, None));
+    let series = ForecastSeries {
+        forecasts: &forecasts,
+        uid: part.autoscaler.uid(),
+        workload: &part.workload,
+    };
     let mut target = TargetState::default();
     let mut state = ReportState::new(&part.autoscaler);
-    let mut decision = None;
+    let mut last = None;
     for second in (0..=300).step_by(15) {
-        let now = start + SignedDuration::from_secs(second);
+        let passed = std::time::Duration::from_secs(second);
+        let now = start + SignedDuration::try_from(passed).unwrap();
         let mut seen = observed(2, 0, None);
-        let series = ForecastSeries {
-            forecasts: &forecasts,
-            uid: part.autoscaler.uid(),
-            workload: &part.workload,
-        };
         seen.forecasts = series.readings(&[], &seen.scale, now);
-        let decided = decide(&mut target, &part, seen, second);
-        decision = Some(decided.decision.clone());
+        let decided = decide(&mut target, part, seen, i64::try_from(second).unwrap());
+        last = Some(decided.decision.clone());
         let applied = Applied {
             decided,
             outcome: Ok(Effect::default()),
@@ -71,17 +70,19 @@ fn the_page_shows_what_was_decided_and_expected() {
             page: &log,
             forecasts: &forecasts,
             now,
-            passed: Monotonic::after_origin(std::time::Duration::from_secs(
-                u64::try_from(second).unwrap(),
-            )),
+            passed: Monotonic::after_origin(passed),
         };
         reporter.applied(input, &applied, Extras::default());
     }
-    let decision = decision.unwrap();
-    let page = Page::new(
-        Arc::clone(&log),
-        Arc::new(At(start + SignedDuration::from_mins(5))),
-    );
+    let now = start + SignedDuration::from_mins(5);
+    (Page::new(log, Arc::new(At(now))), last.unwrap())
+}
+
+#[test]
+fn the_page_shows_what_was_decided_and_expected() {
+    let prediction = serde_json::json!({"leadTimeSeconds": 60});
+    let spec = serde_json::json!({"maxReplicas": 10, "prediction": prediction});
+    let (page, decision) = played(&part(&spec));
     let key = ObjectKey {
         resource: OwnerKind::Effective.plural().to_owned(),
         namespace: "shop".to_owned(),

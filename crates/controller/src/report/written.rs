@@ -344,19 +344,16 @@ mod tests {
 
     #[tokio::test]
     async fn what_others_read_is_written_by_its_third_digit_and_every_five_minutes() {
-        let steady = |_| "0.25";
-        let fourth = |second: i64| if second < 60 { "0.2521" } else { "0.2523" };
-        let third = |second: i64| if second < 60 { "0.252" } else { "0.254" };
-        let cases: [(_, fn(i64) -> &'static str, &[i64]); 4] = [
-            (true, steady, &[0, 300, 600, 900]),
-            (true, fourth, &[0, 300, 600, 900]),
-            (true, third, &[0, 60, 360, 660]),
-            (false, third, &[0]),
-        ];
-        for (publishes, value, expected) in cases {
+        for (publishes, before, after, expected) in [
+            (true, "0.25", "0.25", &[0, 300, 600, 900][..]),
+            (true, "0.2521", "0.2523", &[0, 300, 600, 900]),
+            (true, "0.252", "0.254", &[0, 60, 360, 660]),
+            (false, "0.252", "0.254", &[0]),
+        ] {
             let decided = |second: i64| {
+                let value = if second < 60 { before } else { after };
                 let forecast =
-                    json!({"source": "forecast", "name": "resource.cpu", "value": value(second)});
+                    json!({"source": "forecast", "name": "resource.cpu", "value": value});
                 let decision = json!({"time": at(second).to_string(), "proposals": [forecast]});
                 let common = json!({"expectReplicas": 3, "decision": decision});
                 Status {

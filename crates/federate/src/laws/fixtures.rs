@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    Affinity, AssignmentKind, Entry, FleetDecision, Ledger, Member, Pods, Policy, Preference,
-    Profile, Total, decide,
+    Affinity, AssignmentKind, Entry, FleetDecision, Ledger, Member, MemberDecision, Pods, Policy,
+    Preference, Profile, Total, decide,
 };
 use foretide_domain::workload::Mode;
 use foretide_domain::{ReplicaBounds, Replicas};
@@ -132,6 +132,12 @@ impl Hub {
         }
         self.now = self.now.checked_add(secs(PERIOD)).expect("a time");
         decision
+    }
+
+    /// The decision about one member in the next step.
+    pub fn decided(&mut self, name: &str) -> MemberDecision {
+        let decision = self.step();
+        decision.member(name).expect("a member").clone()
     }
 
     /// In Delegated, the count of a reference autoscaler after its windows, if the demand is known.

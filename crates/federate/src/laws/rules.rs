@@ -120,8 +120,7 @@ fn a_member_that_does_not_answer_is_not_written_and_keeps_its_share() {
     hub.member("b").health = Health::Unknown { since: at(-10_000) };
     hub.policy.bounds.max = n(30);
     hub.policy.generation = 2;
-    let decision = hub.step();
-    let b = decision.member("b").expect("b");
+    let b = hub.decided("b");
     assert_eq!(
         (b.action, b.reasons.as_slice()),
         (Action::Hold, &[Reason::Unknown][..])
@@ -163,8 +162,7 @@ fn a_lost_share_goes_to_the_others_after_the_toleration_and_returns_after_a_cool
     hub.member("b").health = Health::Unknown {
         since: hub.now + secs(45),
     };
-    let decision = hub.step();
-    let b = decision.member("b").expect("b");
+    let b = hub.decided("b");
     assert_eq!(b.reasons, [Reason::Failed]);
     hub.member("b").health = Health::Ready;
     for _ in 0..4 {
@@ -291,8 +289,7 @@ fn the_hub_places_the_workload_where_it_is_missing() {
         hub.policy.scaling_to_zero = scaling_to_zero;
         hub.policy.bounds.min = n(1);
         hub.member("b").pods = None;
-        let decision = hub.step();
-        let b = decision.member("b").expect("b");
+        let b = hub.decided("b");
         assert_eq!((b.action, b.replicas), (Action::Create, Some(n(replicas))));
     }
 }
@@ -316,8 +313,7 @@ fn without_load_the_others_reach_the_minimum_before_pods_end() {
             assert_eq!(decision.member("a").expect("a").min, n(needed));
         }
         hub.pods("a", needed, 0);
-        let decision = hub.step();
-        assert_eq!(decision.member("b").expect("b").action, Action::Drain);
+        assert_eq!(hub.decided("b").action, Action::Drain);
     }
 }
 
@@ -389,8 +385,7 @@ fn labels_that_match_other_preferences_reassign_budgets_once() {
 fn a_foreign_autoscaler_is_named_and_its_member_is_not_written() {
     let mut hub = pair();
     hub.member("a").foreign_hpa = Some("theirs".to_owned());
-    let decision = hub.step();
-    let a = decision.member("a").expect("a");
+    let a = hub.decided("a");
     assert_eq!(
         (a.action, &*a.reasons),
         (Action::Hold, &[Reason::Foreign][..])
@@ -419,8 +414,7 @@ fn a_write_after_a_landing_has_the_reason_landed() {
         hub.total.demand = Some(8.0);
         hub.total.desired = (mode == Mode::Direct).then_some(n(8));
         let first = |hub: &mut Hub| {
-            let decision = hub.step();
-            let b = decision.member("b").expect("b");
+            let b = hub.decided("b");
             (b.reasons[0], b.sentence())
         };
         assert_eq!(first(&mut hub).0, Reason::Assigned);
@@ -455,8 +449,7 @@ fn a_landing_counts_on_the_minimum_of_a_member_that_does_not_answer() {
             ..hub.policy
         };
         hub.total.demand = Some(10.0);
-        let decision = hub.step();
-        let b = decision.member("b").expect("b");
+        let b = hub.decided("b");
         // 4 of a, 2 of b, and 4 of c: if its autoscaler has not scaled it down since.
         assert_eq!(b.max, n(kept), "{min}: {b:?}");
     }
@@ -489,8 +482,7 @@ fn pods_that_a_landing_keeps_are_not_started_again_with_every_sync() {
     ] {
         hub.total.demand = demand;
         hub.total.desired = Some(n(desired));
-        let decision = hub.step();
-        let a = decision.member("a").expect("a");
+        let a = hub.decided("a");
         assert_eq!(a.replicas, Some(n(divided)), "{demand:?}");
     }
 }
@@ -522,8 +514,7 @@ fn pods_of_a_member_that_waits_for_a_share_are_not_started_again_with_every_sync
             let runs = hub.members.iter().filter_map(|member| member.pods);
             let runs = runs.map(|pods| pods.replicas.get()).sum();
             hub.total.desired = Some(n(runs));
-            let decision = hub.step();
-            let a = decision.member("a").expect("a");
+            let a = hub.decided("a");
             assert_eq!(
                 a.replicas,
                 Some(n(divided)),
@@ -560,7 +551,7 @@ fn a_landing_in_direct_waits_for_no_more_pods_than_there_is_room_for() {
     hub.policy.affinity = only("a");
     hub.member("a").capacity = Some(n(6));
     hub.total.desired = Some(n(8));
-    let drains_b = |hub: &mut Hub| hub.step().member("b").expect("b").replicas == Some(n(0));
+    let drains_b = |hub: &mut Hub| hub.decided("b").replicas == Some(n(0));
     hub.total.demand = Some(5.0);
     assert!(!drains_b(&mut hub));
     hub.pods("a", 6, 0);
@@ -577,7 +568,7 @@ fn a_floor_stays_while_it_is_not_known_whether_pods_beyond_the_budgets_have_ende
     hub.policy.generation = 2;
     hub.policy.affinity = only("a");
     hub.total.demand = Some(8.0);
-    let min_of_a = |hub: &mut Hub| hub.step().member("a").expect("a").min;
+    let min_of_a = |hub: &mut Hub| hub.decided("a").min;
     assert_eq!(min_of_a(&mut hub), n(8));
     hub.pods("a", 8, 0);
     hub.member("b").health = Health::Unknown { since: hub.now };
@@ -605,8 +596,7 @@ fn a_landing_starts_what_is_asked_for_although_other_pods_are_kept() {
             floor,
             desired: Some(n(12)),
         };
-        let decision = hub.step();
-        let a = decision.member("a").expect("a");
+        let a = hub.decided("a");
         assert_eq!(a.replicas, Some(n(divided)), "{min} {floor:?}");
     }
 }
@@ -617,7 +607,7 @@ fn ready_pods_end_when_those_that_others_start_instead_are_ready() {
     hub.policy.mode = Mode::Direct;
     hub.policy.kind = AssignmentKind::Aggregated;
     hub.total.desired = Some(n(8));
-    let count_of_b = |hub: &mut Hub| hub.step().member("b").expect("b").replicas;
+    let count_of_b = |hub: &mut Hub| hub.decided("b").replicas;
     assert_eq!(count_of_b(&mut hub), Some(n(4)));
     hub.pods("a", 7, 0);
     assert_eq!(count_of_b(&mut hub), Some(n(1)));
@@ -628,8 +618,7 @@ fn a_count_that_the_hub_writes_does_not_have_the_reason_restored() {
     let mut hub = pair();
     hub.policy.mode = Mode::Direct;
     hub.total.desired = Some(n(2));
-    let decision = hub.step();
-    let a = decision.member("a").expect("a");
+    let a = hub.decided("a");
     assert_eq!(
         (a.replicas, &*a.reasons),
         (Some(n(1)), &[Reason::Floor][..])
@@ -640,8 +629,7 @@ fn a_count_that_the_hub_writes_does_not_have_the_reason_restored() {
 fn a_foreign_writer_is_named_and_its_member_is_not_written() {
     let mut hub = pair();
     hub.member("a").foreign_writer = Some("argocd".to_owned());
-    let decision = hub.step();
-    assert_eq!(decision.member("a").expect("a").action, Action::Hold);
+    assert_eq!(hub.decided("a").action, Action::Hold);
     let found = status(&mut hub, ConditionKind::ReplicaConflict);
     assert_eq!(found, (Status::True, "ForeignWriter"));
 }
@@ -664,12 +652,11 @@ fn a_member_that_a_foreign_writer_keeps_below_its_minimum_is_raised_to_it_in_dir
         assert_eq!(min, n(3));
         hub.member("a").foreign_writer = Some("argocd".to_owned());
         hub.pods("a", runs, 0);
-        let decision = hub.step();
-        let a = decision.member("a").expect("a");
+        let a = hub.decided("a");
         assert_eq!((a.replicas, a.min), (written, min), "{mode:?} {runs}");
         // A pause of KEDA may keep it there.
         hub.member("a").paused_by = Some("so".to_owned());
-        let paused = hub.step().member("a").expect("a").replicas;
+        let paused = hub.decided("a").replicas;
         assert_eq!(paused, None, "{mode:?} {runs}");
     }
 }
@@ -897,8 +884,7 @@ fn a_fleet_whose_members_all_lost_their_share_is_assigned_again_when_one_recover
 fn a_member_at_zero_is_woken_where_members_may_not_sleep() {
     let mut hub = pair();
     hub.pods("a", 0, 0);
-    let decision = hub.step();
-    let a = decision.member("a").expect("a");
+    let a = hub.decided("a");
     assert_eq!((a.action, a.replicas), (Action::Wake, Some(n(1))));
 }
 
@@ -920,8 +906,7 @@ fn sleeping_members_wake_at_their_minimum_when_sleep_is_disabled() {
             };
             hub.total.desired = (mode == Mode::Direct).then_some(n(4));
             hub.pods("b", 0, 0);
-            let decision = hub.step();
-            let b = decision.member("b").expect("b");
+            let b = hub.decided("b");
             let found = (b.action, b.replicas);
             assert_eq!(
                 found,
@@ -942,8 +927,7 @@ fn the_hub_places_no_sleeping_workload_under_duplicated() {
         ..policy(AssignmentKind::Duplicated, 3, 20)
     };
     hub.member("b").pods = None;
-    let decision = hub.step();
-    let b = decision.member("b").expect("b");
+    let b = hub.decided("b");
     assert_eq!((b.action, b.replicas), (Action::Create, Some(n(3))));
 }
 

@@ -49,7 +49,7 @@ fn the_lowest_priority_shrinks_when_the_reference_autoscaler_would_and_no_furthe
         let mut hub = tiers([("a", 10, 10), ("b", 4, 10), ("c", 5, 10)]);
         hub.total.demand = Some(demand);
         hub.total.desired = desired.map(n);
-        let held = hub.step().member("a").expect("a").hold;
+        let held = hub.decided("a").hold;
         assert_eq!(held, demand < 17.0, "higher ones wait meanwhile");
         maximums(&mut hub, 3);
         let c = hub.member("c").pods.expect("pods").replicas;

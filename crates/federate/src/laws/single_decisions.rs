@@ -227,11 +227,7 @@ impl Case<'_> {
                 );
                 continue;
             }
-            let member = self
-                .members
-                .iter()
-                .find(|m| m.profile.name == *name)
-                .expect("listed");
+            let member = self.member(name).expect("listed");
             let preference = self
                 .policy
                 .effective_preference(&member.profile)
@@ -262,19 +258,19 @@ impl Case<'_> {
         }
     }
 
+    fn member(&self, name: &str) -> Option<&Member> {
+        self.members.iter().find(|m| m.profile.name == name)
+    }
+
     fn is_pinned(&self, name: &str) -> bool {
-        let member = self.members.iter().find(|m| m.profile.name == name);
-        member.is_some_and(|m| m.health != Health::Ready || m.foreign_writer.is_some())
+        self.member(name)
+            .is_some_and(|m| m.health != Health::Ready || m.foreign_writer.is_some())
     }
 
     /// P15, and the bounds of every write.
     fn writes_are_sound(&self, decision: &FleetDecision) {
         for (place, decided) in decision.members.iter().enumerate() {
-            let member = self
-                .members
-                .iter()
-                .find(|m| m.profile.name == decided.name)
-                .expect("listed");
+            let member = self.member(&decided.name).expect("listed");
             let (seed, writes) = (self.seed, decided.action.writes());
             assert_eq!(
                 decision.order.contains(&place),
@@ -317,11 +313,7 @@ impl Case<'_> {
                 .reasons
                 .iter()
                 .any(|r| matches!(r, Reason::Assigned | Reason::NoBudget | Reason::ShrinkOrder));
-            let member = self
-                .members
-                .iter()
-                .find(|m| m.profile.name == decided.name)
-                .expect("listed");
+            let member = self.member(&decided.name).expect("listed");
             let pods = member.pods.unwrap_or_default();
             let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get());
             let placed = placed.min(old.written.get());
@@ -345,28 +337,18 @@ impl Case<'_> {
         if self.policy.mode == Mode::Direct {
             return;
         }
-        let written_max = |m: &Member| m.hpa.map_or(0, |bounds| u64::from(bounds.max.get()));
-        let mut sum: u64 = self.members.iter().map(written_max).sum();
+        let mut sum: u64 = self.members.iter().map(|m| written_max(m.hpa)).sum();
         let after: u64 = decision.order.iter().fold(sum, |sum, place| {
             let decided = &decision.members[*place];
-            let was = decided
-                .before
-                .map_or(0, |bounds| u64::from(bounds.max.get()));
-            sum + u64::from(decided.max.get()) - was
+            sum + u64::from(decided.max.get()) - written_max(decided.before)
         });
         let late: u64 = decision
             .order
             .iter()
             .map(|place| {
                 let decided = &decision.members[*place];
-                let was = decided
-                    .before
-                    .map_or(0, |bounds| u64::from(bounds.max.get()));
-                let member = self
-                    .members
-                    .iter()
-                    .find(|m| m.profile.name == decided.name)
-                    .expect("listed");
+                let was = written_max(decided.before);
+                let member = self.member(&decided.name).expect("listed");
                 let ends = member.pods.is_some_and(|p| {
                     p.ready > decided.max || decided.replicas.is_some_and(|r| r < p.ready)
                 });
@@ -380,10 +362,7 @@ impl Case<'_> {
         let most = sum.max(after) + late;
         for place in &decision.order {
             let decided = &decision.members[*place];
-            let was = decided
-                .before
-                .map_or(0, |bounds| u64::from(bounds.max.get()));
-            sum = sum + u64::from(decided.max.get()) - was;
+            sum = sum + u64::from(decided.max.get()) - written_max(decided.before);
             assert!(
                 sum <= most,
                 "seed {}: X9 {sum} > {most}: {}",
@@ -495,6 +474,11 @@ impl Case<'_> {
             pods.unschedulable = n(count.get() - placed);
         }
     }
+}
+
+/// The maximum of an HPA, if there is one.
+fn written_max(hpa: Option<ReplicaBounds>) -> u64 {
+    hpa.map_or(0, |bounds| u64::from(bounds.max.get()))
 }
 
 /// Runs seeds; at least 60 % of the decisions must be repeated for P16.

@@ -163,6 +163,13 @@ async fn refusal(router: &Router, path: &str) -> (u16, String) {
     )
 }
 
+/// Checks that a path is refused with this code and for this reason.
+async fn check_refused(router: &Router, path: &str, code: u16, reason: &str) {
+    let (found, message) = refusal(router, path).await;
+    assert_eq!(found, code, "{path}: {message}");
+    assert!(message.contains(reason), "{path}: {message}");
+}
+
 #[tokio::test]
 async fn a_forecast_and_the_cron_count_are_external_metrics_with_exact_values() {
     let router = router(sources());
@@ -241,9 +248,7 @@ async fn an_external_metric_that_is_not_known_is_an_error_with_a_reason() {
     ] {
         let labels = labels(name, identifier);
         let path = format!("{EXTERNAL}/crane_autoscaling_prediction?labelSelector={labels}");
-        let (found, message) = refusal(&router, &path).await;
-        assert_eq!(found, code, "{path}: {message}");
-        assert!(message.contains(&reason), "{path}: {message}");
+        check_refused(&router, &path, code, &reason).await;
     }
 }
 
@@ -274,9 +279,7 @@ async fn a_cron_count_that_is_not_known_is_an_error_with_a_reason() {
         (String::new(), 400, "labelSelector has no targetKind"),
     ] {
         let path = format!("{EXTERNAL}/crane_autoscaling_cron?labelSelector={labels}");
-        let (found, message) = refusal(&router, &path).await;
-        assert_eq!(found, code, "{path}: {message}");
-        assert!(message.contains(reason), "{path}: {message}");
+        check_refused(&router, &path, code, reason).await;
     }
 }
 
@@ -400,9 +403,7 @@ async fn a_pods_metric_that_is_not_known_is_an_error_with_a_reason() {
         ),
     ] {
         let path = format!("{}/{path}", PODS.trim_end_matches("/pods"));
-        let (found, message) = refusal(&router, &path).await;
-        assert_eq!(found, code, "{path}: {message}");
-        assert!(message.contains(reason), "{path}: {message}");
+        check_refused(&router, &path, code, reason).await;
     }
 }
 
@@ -416,9 +417,7 @@ async fn nothing_is_answered_before_the_autoscalers_are_listed() {
         format!("{EXTERNAL}/crane_autoscaling_prediction?labelSelector={CPU}"),
         format!("{PODS}/*/crane_pod_cpu_usage?labelSelector=app%3Dweb&{UID}"),
     ] {
-        let (code, message) = refusal(&router, &path).await;
-        assert_eq!(code, 503);
-        assert!(message.contains("not complete yet"), "{message}");
+        check_refused(&router, &path, 503, "not complete yet").await;
     }
     // Discovery works without them: otherwise the whole group would be unavailable.
     assert_eq!(get_of(&router, "/apis").await.0, StatusCode::OK);

@@ -82,3 +82,59 @@ async fn two_weeks_of_a_series_take_260_kib_once_they_are_learned() {
         assert!(most <= 260 * 1024, "{name}: {most} bytes");
     }
 }
+
+/// A history that is never read of the namespace `heavy`, nor at the endpoint `east`.
+struct Hanging;
+
+impl HistoryReader for Hanging {
+    async fn range(
+        &self,
+        query: &HistoryQuery,
+        from: Timestamp,
+        to: Timestamp,
+        step: SignedDuration,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        if &*query.namespace == "heavy" || query.endpoint.is_some() {
+            std::future::pending::<()>().await;
+        }
+        Demand(daily).range(query, from, to, step).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn queries_that_hang_delay_no_other_namespace_and_no_other_server() {
+    for (namespace, endpoint) in [("heavy", None), ("shop", Some("east"))] {
+        let source = HistorySource {
+            reader: Hanging,
+            queries: (),
+        };
+        let clock = Clock::simulated(Timestamp::constant(1_767_225_600, 0));
+        let machine = Machine::system().with_clock(clock);
+        let workers = Workers::new(Some(source), machine, Arc::default());
+        let refreshed = async |number: usize, namespace: &str, endpoint: Option<&str>| {
+            let mut request = request();
+            let query = &mut request.parts[0].query;
+            query.namespace = namespace.into();
+            query.endpoint = endpoint.map(Into::into);
+            query.text = format!("demand {number}").into();
+            let forecaster = request.algorithm.clone().build().unwrap();
+            let refresher = Box::new(Refresher::new(&request, forecaster).unwrap());
+            let key = SeriesKey {
+                uid: number.to_string(),
+                metric: "resource.cpu".into(),
+            };
+            workers.refresh(&key, refresher).await
+        };
+        let hanging = (0..50).map(|number| refreshed(number, namespace, endpoint));
+        let other = async {
+            // By then the others have all the slots that they can get.
+            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+            refreshed(50, "shop", None).await
+        };
+        let other = tokio::time::timeout(std::time::Duration::from_secs(20), other);
+        tokio::select! {
+            _never = futures::future::join_all(hanging) => unreachable!("they hang"),
+            other = other => assert!(other.is_ok(), "{namespace} {endpoint:?}"),
+        }
+    }
+}
