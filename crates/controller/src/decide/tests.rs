@@ -111,7 +111,7 @@ fn an_hpa_that_says_it_scaled_to_zero_leaves_a_workload_that_wakes() {
         let wakes = says == "True";
         let count = Replicas::new(if wakes { 4 } else { 0 });
         assert_eq!(decided.decision.desired, count, "{says} {min}");
-        assert!(!decided.acts(), "the target is theirs");
+        assert!(!decided.is_carried_out, "the target is theirs");
         // The owner deletes it; the process, or its successor that has the status alone, goes on.
         let kept = kept(&state.history);
         assert_eq!(kept.scaled_to_zero, wakes.then_some(true));
