@@ -121,9 +121,7 @@ pub fn decide(
         settings,
         now,
     };
-    let remembered = history.clone();
-    let remembered = remembered.put_back(workload.behavior.as_ref(), settings, now);
-    let mut history = context.begin(remembered);
+    let mut history = context.begin(history.clone());
     let proposals = context.propose(&mut history);
     let floor = context.floor(proposals.floor, &history);
     let combined = context.combine(proposals.observed.as_ref(), &floor, &history);
@@ -176,8 +174,10 @@ impl Context<'_> {
         StabilizationWindows::in_force(self.behavior(), self.settings)
     }
 
-    /// The history as the decision begins: expired holds dropped, changes by the child HPA recorded.
-    fn begin(&self, mut history: History) -> History {
+    /// The history as the decision begins: times ahead of `now` put back, expired holds dropped, changes by the child
+    /// HPA recorded.
+    fn begin(&self, history: History) -> History {
+        let mut history = history.put_back(self.behavior(), self.settings, self.now);
         history.drop_expired_hold(self.now);
         if self.course.publishes {
             // A floor from before the mode was changed holds nothing.
