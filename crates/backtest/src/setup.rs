@@ -91,9 +91,18 @@ pub enum SetupError {
          provide a longer history, or set a shorter --warm-up"
     )]
     TooShort(SignedDuration),
-    /// The evaluated part from the first to the second time has no minute of the history, which covers the others.
-    #[error("nothing to evaluate between {0} and {1}: the history covers {2} to {3}")]
-    Nothing(Timestamp, Timestamp, Timestamp, Timestamp),
+    /// The evaluated part has no minute.
+    #[error("nothing to evaluate between {from} and {until}: the history covers {first} to {last}")]
+    Nothing {
+        /// Beginning of the evaluation.
+        from: Timestamp,
+        /// End of the evaluation.
+        until: Timestamp,
+        /// First sample.
+        first: Timestamp,
+        /// Last sample.
+        last: Timestamp,
+    },
     /// The evaluated part between two times is too long.
     #[error(
         "{days} days from {0} to {1} are too many to evaluate, expected at most {most}: set --from and --until",
@@ -240,7 +249,12 @@ fn evaluated_span(
     let from = whole_minute(from.unwrap_or(last).max(first));
     let until = options.until.unwrap_or(last).min(last);
     if minutes(from, until) == 0 {
-        return Err(SetupError::Nothing(from, until, first, last));
+        return Err(SetupError::Nothing {
+            from,
+            until,
+            first,
+            last,
+        });
     }
     if until.duration_since(from) > LONGEST {
         return Err(SetupError::TooLong(from, until));

@@ -238,8 +238,10 @@ impl<'a> Validator<'a> {
     ) -> Validation {
         let value = document.value();
         let diagnostics = refused(document, &rules.check(value));
+        if !diagnostics.is_empty() {
+            return Validation::without_autoscaler(Subject::Autoscaler, diagnostics);
+        }
         let diagnostics = match K::deserialize(value).map(translate) {
-            _ if !diagnostics.is_empty() => diagnostics,
             Ok(Ok(accepted)) => {
                 return Validation {
                     subject: Subject::Autoscaler,
