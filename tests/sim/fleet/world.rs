@@ -181,20 +181,22 @@ impl Cluster {
 
     /// Makes a cluster a member, with this metadata in its Secret.
     pub(crate) fn join(&self, member: &str, metadata: &Value) {
-        self.server
-            .create(&secret(member, &token(member), metadata));
+        let path = format!("/api/v1/namespaces/{SYSTEM}/secrets");
+        let secret = secret(member, &token(member), metadata);
+        // It may be there already.
+        self.server.ask("kubectl", "POST", &path, &secret);
     }
 
     /// Deletes the Secret of a member.
     pub(crate) fn forget(&self, member: &str) {
-        self.server.delete("secrets", SYSTEM, member);
+        self.try_with_secret(member, "DELETE", &Value::Null);
     }
 
     /// Marks the Secret of a member as leaving, or removes the mark, or joins the member again if its Secret is gone.
     pub(crate) fn leave(&self, member: &str, leaves: bool) {
         let leaving = if leaves { json!("true") } else { Value::Null };
         let metadata = json!({"metadata": {"annotations": {LEAVING: leaving}}});
-        self.server.patch("secrets", SYSTEM, member, &metadata);
+        self.try_with_secret(member, "PATCH", &metadata);
     }
 
     /// Writes a kubeconfig with this token into the Secret of a member.
@@ -207,9 +209,14 @@ impl Cluster {
         self.write_secret(member, &json!({"kubeconfig": STANDARD.encode("{}")}));
     }
 
+    /// Sends this request about the Secret of a member, which may be gone.
+    fn try_with_secret(&self, member: &str, method: &str, body: &Value) {
+        let path = format!("/api/v1/namespaces/{SYSTEM}/secrets/{member}");
+        self.server.ask("kubectl", method, &path, body);
+    }
+
     fn write_secret(&self, member: &str, data: &Value) {
-        self.server
-            .patch("secrets", SYSTEM, member, &json!({"data": data}));
+        self.try_with_secret(member, "PATCH", &json!({"data": data}));
     }
 
     /// Returns whether the Secret of a member is there with valid credentials.
@@ -255,7 +262,10 @@ impl Cluster {
         if is_there {
             self.site(member).create(&hpa);
         } else {
-            self.site(member).delete(HPAS, SHOP, "by-hand");
+            let path =
+                format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/by-hand");
+            self.site(member)
+                .ask("kubectl", "DELETE", &path, &Value::Null);
         }
     }
 
