@@ -114,15 +114,15 @@ pub fn decide(
     settings: &Settings,
     now: Timestamp,
 ) -> (Decision, History) {
+    let course = workload.course();
     let context = Context {
         workload,
-        course: workload.course(),
+        course,
         inputs,
         settings,
         now,
     };
-    let remembered = history.clone();
-    let remembered = remembered.put_back(workload.behavior.as_ref(), settings, now);
+    let remembered = history.clone().put_back(context.behavior(), settings, now);
     let mut history = context.begin(remembered);
     let proposals = context.propose(&mut history);
     let floor = context.floor(proposals.floor, &history);
@@ -151,12 +151,7 @@ pub fn decide(
         // A window that changed nothing has no end that anybody waits for.
         limit_until: limit_until.filter(|_| limit.is_some()),
         conditions: Vec::new(),
-        action: action::action(
-            context.course.writes,
-            context.current(),
-            &combined,
-            child.bounds,
-        ),
+        action: action::action(course.writes, context.current(), &combined, child.bounds),
         floor_lane: floor,
         child_desired: child.expected,
         bounds: workload.bounds,
