@@ -114,9 +114,10 @@ pub fn decide(
     settings: &Settings,
     now: Timestamp,
 ) -> (Decision, History) {
+    let course = workload.course();
     let context = Context {
         workload,
-        course: workload.course(),
+        course,
         inputs,
         settings,
         now,
@@ -149,12 +150,7 @@ pub fn decide(
         // A window that changed nothing has no end that anybody waits for.
         limit_until: limit_until.filter(|_| limit.is_some()),
         conditions: Vec::new(),
-        action: action::action(
-            context.course.writes,
-            context.current(),
-            &combined,
-            child.bounds,
-        ),
+        action: action::action(course.writes, context.current(), &combined, child.bounds),
         floor_lane: floor,
         child_desired: child.expected,
         bounds: workload.bounds,
