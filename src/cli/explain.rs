@@ -7,7 +7,6 @@ mod fleet;
 mod live;
 mod table;
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -433,22 +432,22 @@ fn conditions(conditions: Vec<&Condition>, screen: Screen) -> String {
             message,
             ..
         } = condition;
-        let head = screen.paint(Paint::Warning, &format!("{type_} {status} {reason}"));
-        let _infallible = writeln!(text, "{head}");
+        text += &screen.paint(Paint::Warning, &format!("{type_} {status} {reason}"));
+        text += "\n";
         if !message.is_empty() {
-            let _infallible = writeln!(text, "{}", indented(message, screen));
+            text += &indented(message, screen);
         }
         if let Some(advice) = remedy::advice(reason) {
             let advice = format!("Suggested action: {advice}");
-            let _infallible = writeln!(text, "{}", indented(&advice, screen));
+            text += &indented(&advice, screen);
         }
     }
     text
 }
 
-/// Text under a head line.
+/// Text under a head line, with a line break.
 fn indented(text: &str, screen: Screen) -> String {
-    format!("  {}", wrapped(text, screen.width() - 2, "  "))
+    format!("  {}\n", wrapped(text, screen.width() - 2, "  "))
 }
 
 #[cfg(test)]
