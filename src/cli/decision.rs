@@ -10,6 +10,7 @@ use foretide_domain::{
     cron::Zone,
     hpa::{MetricSpec, Target},
     proposal::{Source, Unit},
+    workload::{Mode, Strategy},
 };
 use jiff::Timestamp;
 
@@ -41,6 +42,16 @@ impl<'a> Units<'a> {
             (Source::Observed, Some(Target::Utilization(_))) => Unit::Percent,
             _ => Unit::of_metric(&proposal.name),
         }
+    }
+}
+
+/// The strategy and, where something is written, the mode in force.
+pub const fn strategy_and_mode(strategy: Strategy, mode: Mode) -> &'static str {
+    match (strategy, mode) {
+        (Strategy::Preview, _) => "Preview",
+        (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
+        (Strategy::Auto, Mode::Direct) => "Auto, Direct",
+        (Strategy::Auto, Mode::Metric) => "Auto, Metric",
     }
 }
 

@@ -172,24 +172,19 @@ fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
 // === impl Part ===
 
 impl Part {
-    /// True if the target is ours to act on: no older autoscaler of ours and no foreign HPA acts on it, and KEDA has
-    /// not paused it.
+    /// True if the target is ours to act on: no older autoscaler of ours acts on it, KEDA has not paused it, and a foreign
+    /// HPA on it, if there is one, is or may be adopted.
     pub fn may_act(&self, observation: &TargetObservation) -> bool {
         let hpas = &observation.hpas;
         let is_alone = hpas.foreign.is_none() && hpas.adopted.is_none();
-        self.conflicts.older.is_none()
-            && !matches!(observation.keda_pause, KedaPause::On { .. })
-            && (is_alone || self.may_adopt(observation))
-    }
-
-    /// True if the HPA on the target that we did not create is, or may be, adopted. Without the user's annotation an
-    /// adopted one is foreign again.
-    fn may_adopt(&self, observation: &TargetObservation) -> bool {
-        let hpas = &observation.hpas;
-        self.workload.course().writes == Writes::Bounds
+        // Without the user's annotation an adopted HPA is foreign again.
+        let adopts = self.workload.course().writes == Writes::Bounds
             && self.autoscaler.wants_adoption()
             && (hpas.foreign.as_ref())
-                .is_none_or(|hpa| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa))
+                .is_none_or(|hpa| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa));
+        self.conflicts.older.is_none()
+            && !matches!(observation.keda_pause, KedaPause::On { .. })
+            && (is_alone || adopts)
     }
 }
 

@@ -2,43 +2,94 @@
 
 use foretide_backtest::assign::Assignment;
 use foretide_domain::{Replicas, words::counted};
-use foretide_federate::{AssignmentKind, EffectivePreference, Entry, ShareStatus};
+use foretide_federate::{AssignmentKind, EffectivePreference, Entry, Policy, ShareStatus};
 
 use crate::cli::output::{Paint, Screen, cell, dash, decimal};
 
-/// The last division as text: the exact shares and the bounds that result from them.
-pub fn budgets(assignment: &Assignment, screen: Screen) -> String {
-    let entries: Vec<_> = candidates(assignment);
-    if entries.is_empty() {
-        return String::new();
-    }
-    let policy = assignment.policy();
-    let table = match policy.kind {
-        AssignmentKind::Duplicated => undivided(&entries, screen),
-        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => {
-            weighted(assignment, &entries, screen)
-        }
-        AssignmentKind::Aggregated | AssignmentKind::Prioritized => {
-            filled(assignment, &entries, screen)
-        }
-    };
-    let mut text = format!(
-        "{}\n{table}",
-        screen.paint(Paint::Strong, &title(assignment))
-    );
-    let unassigned = assignment.decision.unassigned;
-    if unassigned > Replicas::ZERO {
-        let left = counted(unassigned.get(), "replica");
-        text.extend([format!("no cluster can take {left} of maxReplicas\n")]);
-    }
-    let how = how(policy.kind).iter();
-    text.extend(how.map(|line| screen.paint(Paint::Dim, line) + "\n"));
-    text
+/// A cluster with its entry in the ledger.
+type Row<'a> = (&'a String, &'a Entry);
+
+/// Words and table of one policy.
+pub struct Form {
+    /// Text behind bounds that each cluster has.
+    pub each: &'static str,
+    title: fn(&Policy) -> String,
+    table: fn(&Assignment, &[Row<'_>], Screen) -> String,
+    /// Order of the rows; the ledger has its members by name.
+    order: fn(&Entry) -> u32,
+    /// Explanation of the division, in lines.
+    how: &'static [&'static str],
 }
 
-/// The clusters that have a share or may get one.
-fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
-    let mut entries: Vec<_> = assignment
+const UNDIVIDED: Form = Form {
+    each: " each",
+    title: |_| "Duplicated: each cluster has the bounds of the spec".to_owned(),
+    table: undivided,
+    order: |_| 0,
+    how: &[],
+};
+
+const WEIGHTED: Form = Form {
+    each: "",
+    title: |policy| {
+        let (kind, bounds) = (policy.kind.as_str(), policy.bounds);
+        let (min, max) = (bounds.min, bounds.max);
+        format!("{kind}: minReplicas {min} and maxReplicas {max}, divided")
+    },
+    table: weighted,
+    order: |_| 0,
+    how: &[
+        "shares are rounded down; the remainder goes to the highest weights;",
+        "a minimum of 0 becomes 1, the least that an HPA accepts",
+    ],
+};
+
+const AGGREGATED: Form = Form {
+    table: |assignment, rows, screen| {
+        filled(assignment, rows, screen, ">ORDER", |_, entry| {
+            Some(i64::from(entry.rank) + 1)
+        })
+    },
+    order: |entry| entry.rank,
+    how: &[
+        "clusters are filled to their capacity in order: first those that run the",
+        "workload, then the largest; replicas beyond all capacities go to the first;",
+        "a minimum of 0 becomes 1, the least that an HPA accepts",
+    ],
+    ..WEIGHTED
+};
+
+const PRIORITIZED: Form = Form {
+    table: |assignment, rows, screen| {
+        filled(assignment, rows, screen, ">PRIORITY", |standing, _| {
+            standing?.priority
+        })
+    },
+    order: |entry| entry.rank,
+    how: &[
+        "clusters are filled to their capacity, the highest priority first, within one",
+        "priority by capacity; replicas beyond all capacities go to the highest;",
+        "a minimum of 0 becomes 1, the least that an HPA accepts",
+    ],
+    ..WEIGHTED
+};
+
+/// The form for a policy.
+pub const fn form(policy: &Policy) -> &'static Form {
+    match policy.kind {
+        AssignmentKind::Duplicated => &UNDIVIDED,
+        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => &WEIGHTED,
+        AssignmentKind::Aggregated => &AGGREGATED,
+        AssignmentKind::Prioritized => &PRIORITIZED,
+    }
+}
+
+/// The last division as text: the exact shares and the bounds that result from them.
+pub fn budgets(assignment: &Assignment, screen: Screen) -> String {
+    let policy = assignment.policy();
+    let form = form(policy);
+    // The clusters that have a share or may get one.
+    let mut rows: Vec<_> = assignment
         .ledger
         .members
         .iter()
@@ -49,54 +100,23 @@ fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
             )
         })
         .collect();
-    // The ledger lists its members by name, but these policies fill them in the order of their ranks.
-    if matches!(
-        assignment.policy().kind,
-        AssignmentKind::Aggregated | AssignmentKind::Prioritized
-    ) {
-        entries.sort_by_key(|(_, entry)| entry.rank);
+    if rows.is_empty() {
+        return String::new();
     }
-    entries
+    rows.sort_by_key(|(_, entry)| (form.order)(entry));
+    let title = screen.paint(Paint::Strong, &(form.title)(policy));
+    let mut text = format!("{title}\n{}", (form.table)(assignment, &rows, screen));
+    let unassigned = assignment.decision.unassigned;
+    if unassigned > Replicas::ZERO {
+        let left = counted(unassigned.get(), "replica");
+        text.extend([format!("no cluster can take {left} of maxReplicas\n")]);
+    }
+    let how = form.how.iter();
+    text.extend(how.map(|line| screen.paint(Paint::Dim, line) + "\n"));
+    text
 }
 
-fn title(assignment: &Assignment) -> String {
-    let policy = assignment.policy();
-    let bounds = policy.bounds;
-    match policy.kind {
-        AssignmentKind::Duplicated => {
-            "Duplicated: each cluster has the bounds of the spec".to_owned()
-        }
-        kind => format!(
-            "{}: minReplicas {} and maxReplicas {}, divided",
-            kind.as_str(),
-            bounds.min,
-            bounds.max
-        ),
-    }
-}
-
-/// Explanation of the policy's division, in lines.
-const fn how(kind: AssignmentKind) -> &'static [&'static str] {
-    match kind {
-        AssignmentKind::Duplicated => &[],
-        AssignmentKind::StaticWeighted | AssignmentKind::DynamicWeighted => &[
-            "shares are rounded down; the remainder goes to the highest weights;",
-            "a minimum of 0 becomes 1, the least that an HPA accepts",
-        ],
-        AssignmentKind::Aggregated => &[
-            "clusters are filled to their capacity in order: first those that run the",
-            "workload, then the largest; replicas beyond all capacities go to the first;",
-            "a minimum of 0 becomes 1, the least that an HPA accepts",
-        ],
-        AssignmentKind::Prioritized => &[
-            "clusters are filled to their capacity, the highest priority first, within one",
-            "priority by capacity; replicas beyond all capacities go to the highest;",
-            "a minimum of 0 becomes 1, the least that an HPA accepts",
-        ],
-    }
-}
-
-fn undivided(entries: &[(&String, &Entry)], screen: Screen) -> String {
+fn undivided(_: &Assignment, entries: &[Row<'_>], screen: Screen) -> String {
     let header = ["CLUSTER", ">MIN", ">MAX"];
     screen.table(
         header,
@@ -110,7 +130,7 @@ fn undivided(entries: &[(&String, &Entry)], screen: Screen) -> String {
     )
 }
 
-fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
+fn weighted(assignment: &Assignment, entries: &[Row<'_>], screen: Screen) -> String {
     let header = [
         "CLUSTER", ">WEIGHT", ">WITHIN", ">OF MIN", ">MIN", ">OF MAX", ">MAX",
     ];
@@ -141,29 +161,22 @@ const fn weight(entry: &Entry) -> f64 {
     entry.weight as f64
 }
 
-fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let prioritized = assignment.policy().kind == AssignmentKind::Prioritized;
-    let header = [
-        "CLUSTER",
-        if prioritized { ">PRIORITY" } else { ">ORDER" },
-        ">CAPACITY",
-        ">WITHIN",
-        ">MIN",
-        ">MAX",
-    ];
+/// The table of a policy that fills clusters in an order; `place` is that of a cluster, by its preference.
+fn filled(
+    assignment: &Assignment,
+    entries: &[Row<'_>],
+    screen: Screen,
+    order: &str,
+    place: fn(Option<EffectivePreference>, &Entry) -> Option<i64>,
+) -> String {
+    let header = ["CLUSTER", order, ">CAPACITY", ">WITHIN", ">MIN", ">MAX"];
     let most = assignment.policy().bounds.max;
     screen.table(
         header,
         entries.iter().map(|(name, entry)| {
-            let priority = of(assignment, name).and_then(|standing| standing.priority);
-            let place = if prioritized {
-                priority
-            } else {
-                Some(i64::from(entry.rank) + 1)
-            };
             [
                 (*name).clone(),
-                cell(place),
+                cell(place(of(assignment, name), entry)),
                 entry.capacity.unwrap_or(most).to_string(),
                 within(assignment, name),
                 entry.min.to_string(),

@@ -4,11 +4,14 @@ use foretide_backtest::{
     assign::{Assignment, NamedFleet},
     clock,
 };
-use foretide_domain::workload::{Mode, Strategy};
-use foretide_federate::{AssignmentKind, Member, MemberDecision, Total};
+use foretide_domain::workload::Mode;
+use foretide_federate::{Member, MemberDecision, Total};
 
-use super::budgets::budgets;
-use crate::cli::output::{Paint, Screen, cell, decimal, wrapped};
+use super::budgets::{budgets, form};
+use crate::cli::{
+    decision::strategy_and_mode,
+    output::{Paint, Screen, cell, decimal, wrapped},
+};
 use foretide_api::status::is_healthy;
 
 /// The report as text.
@@ -33,16 +36,8 @@ pub fn division(assignment: &Assignment, screen: Screen) -> [String; 5] {
 fn heading(assignment: &Assignment, screen: Screen) -> String {
     let NamedFleet { name, spec } = &assignment.fleet;
     let workload = &spec.workload;
-    let strategy = match (workload.strategy, spec.policy.mode) {
-        (Strategy::Preview, _) => "Preview",
-        (Strategy::Auto, Mode::Direct) => "Auto, Direct",
-        // A fleet has no mode Metric.
-        (Strategy::Auto, Mode::Delegated | Mode::Metric) => "Auto, Delegated",
-    };
-    let each = match spec.policy.kind {
-        AssignmentKind::Duplicated => " each",
-        _ => "",
-    };
+    let strategy = strategy_and_mode(workload.strategy, spec.policy.mode);
+    let each = form(&spec.policy).each;
     let at = clock(assignment.decision.at);
     let at = format!("{strategy}; {at}; demand and capacity are in replicas");
     let title = format!(

@@ -4,17 +4,13 @@ use foretide_backtest::{
     clock,
     plan::{Outlook, PlanReport},
 };
-use foretide_domain::{
-    proposal::Unit,
-    words::span,
-    workload::{Mode, Strategy},
-};
+use foretide_domain::{proposal::Unit, words::span};
 use foretide_models::{Forecast, Prediction, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::cli::{
     assign,
-    decision::{self, Units},
+    decision::{self, Units, strategy_and_mode},
     output::{Paint, Screen, Size},
     plot::Plot,
 };
@@ -72,12 +68,7 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
         || workload.mode_in_force(),
         |division| division.policy().mode,
     );
-    let strategy = match (workload.strategy, mode) {
-        (Strategy::Preview, _) => "Preview",
-        (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
-        (Strategy::Auto, Mode::Direct) => "Auto, Direct",
-        (Strategy::Auto, Mode::Metric) => "Auto, Metric",
-    };
+    let strategy = strategy_and_mode(workload.strategy, mode);
     let title = format!(
         "{} {}, {} to {} replicas, {strategy}",
         workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max

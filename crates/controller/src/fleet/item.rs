@@ -53,11 +53,11 @@ impl FleetTerms {
             member_workload.prediction = fleet_metrics.prediction.take();
         }
         Self {
-            member_permission: match spec.policy.mode {
-                _ if course.previewed || course.writes_counts => Permission::Nothing,
-                Mode::Direct => Permission::All,
+            member_permission: match (course.previewed || course.writes_counts, spec.policy.mode) {
+                (true, _) => Permission::Nothing,
+                (false, Mode::Direct) => Permission::All,
                 // Whether a member at zero wakes is decided for the fleet, not by what this member ran a while ago.
-                Mode::Delegated | Mode::Metric => Permission::Child,
+                (false, Mode::Delegated | Mode::Metric) => Permission::Child,
             },
             observed_workload: Arc::new(observed_workload),
             member_workload,
