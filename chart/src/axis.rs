@@ -45,7 +45,6 @@ pub struct Axis {
 
 impl Axis {
     /// An axis over a span; none if either is empty.
-    #[must_use]
     pub fn new((from, until): (Timestamp, Timestamp), columns: usize) -> Option<Self> {
         let seconds = until.duration_since(from).as_secs_f64();
         (seconds > 0.0 && columns > 0).then(|| Self {
@@ -62,33 +61,28 @@ impl Axis {
     }
 
     /// The number of columns.
-    #[must_use]
     pub const fn columns(self) -> usize {
         self.columns
     }
 
     /// The column of an instant; the one at the edge for an instant outside.
-    #[must_use]
     pub fn column(self, at: Timestamp) -> usize {
         // The cast makes what is before the axis 0; its end would be one column too far.
         floor(self.position(at) * real(self.columns)).min(self.columns.saturating_sub(1))
     }
 
     /// The position of an instant: 0 at the beginning of the axis, 1 at its end.
-    #[must_use]
     pub fn position(self, at: Timestamp) -> f64 {
         (second(at) - self.from) / self.seconds
     }
 
     /// The second, since the epoch, in the middle of a column.
-    #[must_use]
     pub fn middle(self, column: usize) -> f64 {
         self.from + self.seconds * (real(column) + 0.5) / real(self.columns)
     }
 }
 
 /// Round instants of a zone, so far apart that their labels do not touch.
-#[must_use]
 pub fn ticks(axis: Axis, zone: &TimeZone) -> Vec<Timestamp> {
     let least = ceil(axis.seconds * real(LABEL_SPACING) / real(axis.columns));
     let round_step = STEPS.into_iter().find(|step| *step >= least);
@@ -124,7 +118,6 @@ fn civil(second: f64, zone: &TimeZone) -> Option<i64> {
 }
 
 /// The time of day, or the day at midnight.
-#[must_use]
 pub fn label(at: Timestamp, zone: &TimeZone) -> String {
     let civil = at.to_zoned(zone.clone());
     let midnight = civil.hour() == 0 && civil.minute() == 0;
@@ -133,7 +126,6 @@ pub fn label(at: Timestamp, zone: &TimeZone) -> String {
 }
 
 /// Samples at these instants, farther apart than this many seconds, have a hole between them.
-#[must_use]
 pub fn longest_step(instants: &[Timestamp]) -> f64 {
     match instants {
         [first, .., last] => {

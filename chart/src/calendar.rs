@@ -86,13 +86,11 @@ impl Default for Calendar {
 
 impl Calendar {
     /// The calendar as a file that stands alone, readable on a light and on a dark ground.
-    #[must_use]
     pub fn svg(&self) -> String {
         self.sheet().file()
     }
 
     /// The calendar without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
-    #[must_use]
     pub fn fragment(&self) -> String {
         self.sheet().fragment()
     }

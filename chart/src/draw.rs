@@ -32,13 +32,11 @@ impl Chart {
     /// The chart as a file that stands alone, readable on a light and on a dark ground.
     ///
     /// A span without length, and values that are not finite, are left out; names are escaped.
-    #[must_use]
     pub fn svg(&self) -> String {
         self.sheet().file()
     }
 
     /// The chart without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
-    #[must_use]
     pub fn fragment(&self) -> String {
         self.sheet().fragment()
     }
@@ -230,7 +228,6 @@ impl Mark {
     }
 
     /// Returns true if there is anything to draw.
-    #[must_use]
     pub const fn has_values(&self) -> bool {
         match self {
             Self::Area(points) | Self::Steps(points) | Self::Line(points) => !points.is_empty(),

@@ -236,7 +236,6 @@ impl Default for Chart {
 
 impl Layer {
     /// A series with its names.
-    #[must_use]
     pub fn new(id: &str, name: &str, role: Role, mark: Mark) -> Self {
         Self {
             id: id.to_owned(),
@@ -262,7 +261,6 @@ impl Role {
     ];
 
     /// The class in the SVG, and the end of the custom property `--chart-…`.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Observed => "observed",

@@ -91,7 +91,6 @@ fn binary(value: f64) -> (f64, &'static str) {
 
 impl Unit {
     /// A value with its unit: `12 replicas`, `1.5 cores`, `2 GiB`, `40 %`.
-    #[must_use]
     pub fn write(&self, value: f64) -> String {
         let number = self.label(value);
         match self {

@@ -81,13 +81,11 @@ impl Scatter {
     /// The dots as a file that stands alone, readable on a light and on a dark ground.
     ///
     /// Dots that are not finite are left out.
-    #[must_use]
     pub fn svg(&self) -> String {
         self.sheet().file()
     }
 
     /// The dots without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
-    #[must_use]
     pub fn fragment(&self) -> String {
         self.sheet().fragment()
     }

@@ -34,7 +34,6 @@ impl Sparkline {
     /// The highest values of each of 40 columns, from zero; both lines have one scale. At most some 300 bytes each.
     ///
     /// Values that are not finite, and those outside of the span, are left out.
-    #[must_use]
     pub fn new(history: &[Point], ahead: &[Point], span: (Timestamp, Timestamp)) -> Self {
         let Some(axis) = Axis::new(span, COLUMNS) else {
             return Self::default();

@@ -61,7 +61,6 @@ pub struct EffectiveHorizontalPodAutoscalerStatus {
 
 impl EffectiveHorizontalPodAutoscalerStatus {
     /// Returns true if it says that zero replicas are the work of an autoscaler.
-    #[must_use]
     pub fn has_own_zero(&self) -> bool {
         let history = self.history.as_ref();
         history.is_some_and(|history| history.scaled_to_zero == Some(true))

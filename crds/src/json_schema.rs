@@ -17,7 +17,6 @@ const DRAFT: &str = "http://json-schema.org/draft-07/schema#";
 /// let schema = json_schema(&definition::<FederatedHPA>());
 /// assert_eq!(schema["properties"]["kind"]["const"], "FederatedHPA");
 /// ```
-#[must_use]
 pub fn json_schema(definition: &CustomResourceDefinition) -> Value {
     let (spec, names) = (&definition.spec, &definition.spec.names);
     let version = spec.versions.first();

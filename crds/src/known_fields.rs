@@ -32,14 +32,12 @@ pub struct KnownFields(JSONSchemaProps);
 
 impl KnownFields {
     /// The fields of `T`.
-    #[must_use]
     pub fn of<T: JsonSchema>() -> Self {
         Self(schema_of::<T>())
     }
 
     /// The fields of `value`, which stands at `path`, that the type does not have; not those inside them. The messages are
     /// the names of the fields that may stand there.
-    #[must_use]
     pub fn unknown(&self, path: &str, value: &Value) -> Vec<Violation> {
         let mut found = Vec::new();
         collect(path, &self.0, value, &mut found);

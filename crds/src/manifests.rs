@@ -21,7 +21,6 @@ const HEADER: &str =
 /// let definition = definition::<FederatedHPA>();
 /// assert_eq!(definition.metadata.name.as_deref(), Some("federatedhpas.autoscaling.foretide.io"));
 /// ```
-#[must_use]
 pub fn definition<K: CustomResourceExt>() -> CustomResourceDefinition {
     let mut definition = K::crd();
     for version in &mut definition.spec.versions {
@@ -43,7 +42,6 @@ pub fn definition<K: CustomResourceExt>() -> CustomResourceDefinition {
 }
 
 /// The definitions of all kinds, in the order of [`manifests`].
-#[must_use]
 pub fn definitions() -> [CustomResourceDefinition; 3] {
     [
         definition::<EffectiveHorizontalPodAutoscaler>(),
@@ -62,7 +60,6 @@ pub fn definitions() -> [CustomResourceDefinition; 3] {
 ///
 /// # Guarantees
 /// - Equal to [`render`] of [`definitions`].
-#[must_use]
 pub fn manifests() -> Vec<(&'static str, &'static str)> {
     vec![
         (

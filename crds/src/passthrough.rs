@@ -47,7 +47,6 @@ pub struct Passthrough<T> {
 
 impl<T> Passthrough<T> {
     /// Wraps JSON without checks.
-    #[must_use]
     pub fn from_raw(raw: Value) -> Self {
         Self {
             raw,
@@ -56,7 +55,6 @@ impl<T> Passthrough<T> {
     }
 
     /// Returns the JSON exactly as the user wrote it.
-    #[must_use]
     pub fn raw(&self) -> &Value {
         &self.raw
     }

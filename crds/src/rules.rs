@@ -49,7 +49,6 @@ pub struct Rules {
 
 impl Rules {
     /// The rules of a kind.
-    #[must_use]
     pub fn of<K: CustomResourceExt>() -> Self {
         let mut versions = definition::<K>().spec.versions.into_iter();
         let mut schema = versions
@@ -66,7 +65,6 @@ impl Rules {
     /// Everything the API server would refuse in `object`; empty if it would accept it.
     ///
     /// As in the server, the CEL rules are asked only about an object of the right shape.
-    #[must_use]
     pub fn check(&self, object: &Value) -> Vec<Violation> {
         let mut object = object.clone();
         // As the server does for fields that are not nullable; see `manifests`.

@@ -126,7 +126,6 @@ pub fn target(
 /// let measured = Measured::Total(vec![9_000, 3_000]);
 /// assert_eq!(demand::total(&queue, &measured, &[], Timestamp::UNIX_EPOCH), Some(12.0));
 /// ```
-#[must_use]
 pub fn total(
     metric: &MetricSpec,
     measured: &Measured,
@@ -265,7 +264,6 @@ fn missing(requested: &Requested<'_>, container: String) -> TargetError {
 /// # Source
 /// For metrics of type Object and External the HPA counts the same pods, and also those that are being deleted
 /// (`getReadyPodsCount`).
-#[must_use]
 pub fn is_available(pod: &Pod) -> bool {
     let ready = pod
         .ready

@@ -110,7 +110,6 @@ struct Level {
 impl Division {
     /// Assumption about a metric that was never observed: cpu divides, memory and other resources grow with the pods,
     /// and any other metric divides until it is seen to grow.
-    #[must_use]
     pub fn presumed(metric: &MetricSpec) -> Self {
         let (MetricSpec::Resource { name, .. } | MetricSpec::ContainerResource { name, .. }) =
             metric
@@ -130,7 +129,6 @@ impl Division {
     }
 
     /// The estimate that was settled before the votes were lost.
-    #[must_use]
     pub fn stored(grows: bool) -> Self {
         Self {
             grows,
@@ -140,7 +138,6 @@ impl Division {
     }
 
     /// Returns true if a forecast of the total may be divided by the target of one pod.
-    #[must_use]
     pub fn divides(&self) -> bool {
         !self.grows
     }
@@ -148,7 +145,6 @@ impl Division {
     /// Returns true if the number of pods has changed, or changes now, and the effect on the total is not known yet.
     ///
     /// False where the total is assumed or settled to divide, and after ten minutes.
-    #[must_use]
     pub fn is_settling(
         &self,
         metric: &MetricSpec,
@@ -349,7 +345,6 @@ pub(super) fn surplus(
 
 /// Returns true if more pods run than the scale asks for, as during a rolling update. Pods that are being deleted do
 /// not count: after each scale-down there are some.
-#[must_use]
 pub(super) fn has_surplus(observation: &Observation) -> bool {
     let running = observation.pods.iter().filter(|pod| pod.runs()).count();
     let asked = observation.scale.spec.get();

@@ -60,7 +60,6 @@ impl Refused {
     }
 
     /// No prediction of a total that grows with the pods, or is not known to divide among them.
-    #[must_use]
     pub fn not_divided() -> Self {
         let message = "the total grows with the number of pods, or is not known to divide among them, so a forecast of it \
                        would add pods for the pods that it has added; forecast a metric of the load, such as cpu or requests";
@@ -88,7 +87,6 @@ impl From<&ForecastError> for Refused {
 
 impl ForecastReading {
     /// A reading of which neither details nor the query are known.
-    #[must_use]
     pub const fn new(name: String, outcome: Result<Predicted, Refused>) -> Self {
         Self {
             name,
@@ -106,7 +104,6 @@ const CENSORED_PERCENT: f64 = 20.0;
 
 impl ForecastDetails {
     /// The details of `forecast`.
-    #[must_use]
     pub fn of(forecast: &Forecast, lead_time: LeadTime, censored_percent: f64) -> Self {
         let (direct, quality) = (forecast.direct(), forecast.quality());
         let censored = censored_percent > CENSORED_PERCENT;
@@ -183,7 +180,6 @@ impl Predicted {
     /// // A target of zero is not an amount per pod.
     /// assert!(Predicted::of(1.38, 0.0).pods().is_err());
     /// ```
-    #[must_use]
     pub fn of(value: f64, target: f64) -> Self {
         let bounds = DemandBounds::both(value);
         Self {
@@ -195,7 +191,6 @@ impl Predicted {
 
     /// The prediction of `forecast` for `[now, now + window]`; `None` if the forecast has expired or does not cover the
     /// window.
-    #[must_use]
     pub fn by(
         forecast: &Forecast,
         now: Timestamp,
@@ -278,7 +273,6 @@ impl Predicted {
 /// assert!(!is_between(bounds, 130.0));
 /// assert!(!is_between(DemandBounds::both(100.0), 100.0));
 /// ```
-#[must_use]
 pub fn is_between(bounds: DemandBounds, carried: f64) -> bool {
     bounds.raise < bounds.hold && (bounds.raise..=bounds.hold).contains(&carried)
 }
@@ -306,7 +300,6 @@ struct Count {
 /// let length = forecast_length(SignedDuration::from_mins(10), SignedDuration::from_mins(1));
 /// assert_eq!(length, FORECAST_VALIDITY + SignedDuration::from_mins(21));
 /// ```
-#[must_use]
 pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDuration {
     [window, window, FORECAST_VALIDITY, step]
         .into_iter()
@@ -347,7 +340,6 @@ pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDu
 /// let third = propose(&reading(1.55), next.replicas);
 /// assert_eq!(third.replicas, Some(Replicas::new(8)));
 /// ```
-#[must_use]
 pub fn propose(reading: &ForecastReading, held: Option<Replicas>) -> Proposal {
     proposal(reading, |predicted| predicted.against(held))
 }
@@ -358,7 +350,6 @@ pub fn propose(reading: &ForecastReading, held: Option<Replicas>) -> Proposal {
 ///
 /// The count is `ceil(peak / target)` as [`Replicas::for_demand`] rounds, without a tolerance and without the last
 /// count.
-#[must_use]
 pub(crate) fn propose_peak(reading: &ForecastReading) -> Proposal {
     proposal(reading, Predicted::for_peak)
 }
@@ -418,7 +409,6 @@ fn proposal(
 ///
 /// assert_eq!(without_noise(0.100_000_000_000_002), 0.1);
 /// ```
-#[must_use]
 pub fn without_noise(value: f64) -> f64 {
     format!("{value:.11e}").parse().unwrap_or(value)
 }

@@ -77,7 +77,6 @@ impl LeadTime {
     /// assert_eq!(lead_time.span, SignedDuration::from_mins(2));
     /// assert_eq!(lead_time.origin, Origin::Measured);
     /// ```
-    #[must_use]
     pub fn of(written: Option<SignedDuration>, measured: Option<SignedDuration>) -> Self {
         let (span, origin) = match (written, measured) {
             (Some(span), _) => (span, Origin::Spec),
@@ -152,7 +151,6 @@ impl LeadTimes {
     /// # Guarantees
     /// The result changes only when the percentile is a quarter of a minute beyond the minute in use, so that a single
     /// start does not make the forecaster start learning again.
-    #[must_use]
     pub fn measured(&self) -> Option<SignedDuration> {
         self.in_use
     }

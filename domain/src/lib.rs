@@ -73,7 +73,6 @@ pub use selector::{Labels, ParseSelectorError, Requirement, Selector};
 /// assert_eq!(api_group("apps/v1"), "apps");
 /// assert_eq!(api_group("v1"), "");
 /// ```
-#[must_use]
 pub fn api_group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }

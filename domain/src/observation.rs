@@ -61,13 +61,11 @@ pub struct Pod {
 
 impl Pod {
     /// Returns true if the pod runs and is not being deleted.
-    #[must_use]
     pub fn runs(&self) -> bool {
         self.phase == Phase::Running && !self.deleting
     }
 
     /// Returns true if no container of the pod runs any more, or ever will.
-    #[must_use]
     pub const fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
@@ -133,7 +131,6 @@ impl Requests {
     /// assert_eq!(requests.get("cpu"), Some(500));
     /// assert_eq!(requests.get("nvidia.com/gpu"), None);
     /// ```
-    #[must_use]
     pub fn get(&self, resource: &str) -> Option<i64> {
         self.0
             .iter()
@@ -218,7 +215,6 @@ pub struct StaleSample {
 /// assert_eq!(stale_after(Some(SignedDuration::from_mins(5))), SignedDuration::from_mins(10));
 /// assert_eq!(stale_after(None), SignedDuration::from_mins(10));
 /// ```
-#[must_use]
 pub fn stale_after(window: Option<SignedDuration>) -> SignedDuration {
     const SHORTEST: SignedDuration = SignedDuration::from_secs(90);
     const WITHOUT_WINDOW: SignedDuration = SignedDuration::from_mins(10);
@@ -269,7 +265,6 @@ impl Unavailable {
     /// let unavailable = Unavailable::stale("pods.rps", SignedDuration::from_mins(11));
     /// assert_eq!(unavailable.reason, Cause::StaleSamples);
     /// ```
-    #[must_use]
     pub fn stale(what: &str, age: SignedDuration) -> Self {
         // Whole seconds: the fraction would only make the message longer.
         let seconds = SignedDuration::from_secs(age.as_secs());

@@ -26,7 +26,6 @@ const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
 /// assert_eq!(suffix("LeaderWorkerSet"), Some("-[0-9]+"));
 /// assert_eq!(suffix("FlinkDeployment"), None);
 /// ```
-#[must_use]
 pub fn suffix(kind: &str) -> Option<&'static str> {
     match kind {
         "Deployment" | "Rollout" => Some("-[a-z0-9]+-[a-z0-9]{5}"),

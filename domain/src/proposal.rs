@@ -54,13 +54,11 @@ pub struct Phrases {
 
 impl Source {
     /// The words of all sources.
-    #[must_use]
     pub fn words() -> Vec<&'static str> {
         Self::ALL.iter().map(|source| source.as_str()).collect()
     }
 
     /// The phrases about the source.
-    #[must_use]
     pub const fn phrases(self) -> Phrases {
         match self {
             Self::Observed => Phrases {
@@ -128,7 +126,6 @@ pub struct Proposal {
 
 impl Proposal {
     /// A proposal of no count.
-    #[must_use]
     pub const fn none(source: Source, name: String, reason: Reason, message: String) -> Self {
         Self {
             source,
@@ -171,7 +168,6 @@ impl Unit {
     /// The unit of a metric by the name of the resource in its identifier.
     ///
     /// Any other metric is [`Unit::Plain`]: the unit of a custom metric is known to its users only.
-    #[must_use]
     pub fn of_metric(identifier: &str) -> Self {
         let mut parts = identifier.split('.');
         match (parts.next(), parts.next()) {
@@ -192,7 +188,6 @@ impl Unit {
     /// assert_eq!(Unit::Percent.amount(47.0), "47 %");
     /// assert_eq!(Unit::Bytes.amount(1_610_612_736.0), "1.5 GiB");
     /// ```
-    #[must_use]
     pub fn amount(self, value: f64) -> String {
         match self {
             Self::Cores => format!("{} cores", number(value)),

@@ -116,7 +116,6 @@ impl Format {
     ///
     /// # Source
     /// metrics-server writes memory with binary suffixes and cpu with decimal ones.
-    #[must_use]
     pub fn of_resource(resource: &str) -> Self {
         if resource == "memory" {
             Self::BinarySi
@@ -126,7 +125,6 @@ impl Format {
     }
 
     /// The word the API's documentation uses.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::DecimalSi => "DecimalSI",
@@ -145,7 +143,6 @@ impl Quantity {
     /// assert_eq!(Quantity::from_milli(1500, Format::DecimalSi).to_string(), "1500m");
     /// assert_eq!(Quantity::from_milli(2000, Format::DecimalSi).to_string(), "2");
     /// ```
-    #[must_use]
     pub const fn from_milli(milli: i64, format: Format) -> Self {
         Self::new(milli as i128, MILLI, format)
     }
@@ -158,7 +155,6 @@ impl Quantity {
     /// let nearest = Quantity::nearest(0.1 + 0.2).map(|amount| amount.to_string());
     /// assert_eq!(nearest.as_deref(), Some("300m"));
     /// ```
-    #[must_use]
     pub fn nearest(value: f64) -> Option<Self> {
         // Decimal digits of a double are exact, a product with a power of ten is not.
         let written: Self = format!("{value:.9}").parse().ok()?;
@@ -175,7 +171,6 @@ impl Quantity {
     }
 
     /// The notation.
-    #[must_use]
     pub const fn format(&self) -> Format {
         self.format
     }
@@ -190,7 +185,6 @@ impl Quantity {
     /// // A tenth of a thousandth is not lost.
     /// assert_eq!(milli("100u"), Ok(1));
     /// ```
-    #[must_use]
     pub fn milli_value(&self) -> Milli {
         let (exact, fits) = self.scaled(MILLI);
         match i64::try_from(exact) {
@@ -212,7 +206,6 @@ impl Quantity {
     ///
     /// assert_eq!("1500m".parse().map(|amount: Quantity| amount.nanos()), Ok(1_500_000_000));
     /// ```
-    #[must_use]
     pub fn nanos(&self) -> i128 {
         self.scaled(NANO).0
     }
@@ -227,7 +220,6 @@ impl Quantity {
     /// assert_eq!(tolerance.approx_f64(), 0.350_000_000_000_000_03);
     /// # Ok::<(), foretide_domain::quantity::QuantityError>(())
     /// ```
-    #[must_use]
     #[expect(
         clippy::cast_precision_loss,
         reason = "rounding to the nearest double is the point"

@@ -46,13 +46,11 @@ impl Replicas {
     pub const MAX: Self = Self(i32::MAX.unsigned_abs());
 
     /// The count `n`, capped at [`Replicas::MAX`].
-    #[must_use]
     pub const fn new(n: u32) -> Self {
         if n > Self::MAX.0 { Self::MAX } else { Self(n) }
     }
 
     /// The count as a plain number.
-    #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
@@ -77,7 +75,6 @@ impl Replicas {
     /// assert_eq!(Replicas::from_i32(5).as_i32(), 5);
     /// assert_eq!(Replicas::from_i32(-1), Replicas::ZERO);
     /// ```
-    #[must_use]
     pub const fn from_i32(n: i32) -> Self {
         if n < 0 {
             Self::ZERO
@@ -87,14 +84,12 @@ impl Replicas {
     }
 
     /// The count as the API writes it.
-    #[must_use]
     pub const fn as_i32(self) -> i32 {
         // `new` keeps the value within i32, so the cast cannot wrap.
         self.0.cast_signed()
     }
 
     /// The count as a double, exactly.
-    #[must_use]
     pub fn as_f64(self) -> f64 {
         f64::from(self.0)
     }
@@ -114,19 +109,16 @@ impl Replicas {
     /// assert_eq!(Replicas::for_demand(300.000_000_000_000_1 / 60.0), Replicas::new(5));
     /// assert_eq!(Replicas::for_demand(300.001 / 60.0), Replicas::new(6));
     /// ```
-    #[must_use]
     pub fn for_demand(replicas: f64) -> Self {
         Self::from_f64_ceil(replicas - (replicas * ROUNDING).clamp(ROUNDING, 0.5))
     }
 
     /// `ceil(x)`, saturating at both ends; `NaN` is zero.
-    #[must_use]
     pub fn from_f64_ceil(x: f64) -> Self {
         Self::from_f64_trunc(x.ceil())
     }
 
     /// `trunc(x)`, saturating at both ends; `NaN` is zero.
-    #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the cast saturates, which is the contract"
@@ -178,7 +170,6 @@ pub struct ReplicaBounds {
 
 impl ReplicaBounds {
     /// The bounds `min..=max`.
-    #[must_use]
     pub const fn new(min: Replicas, max: Replicas) -> Self {
         Self { min, max }
     }
@@ -192,14 +183,12 @@ impl ReplicaBounds {
     /// assert_eq!(bounds.clamp(Replicas::new(40)), Replicas::new(10));
     /// assert_eq!(bounds.clamp(Replicas::ZERO), Replicas::new(2));
     /// ```
-    #[must_use]
     pub fn clamp(self, n: Replicas) -> Replicas {
         // Not `Ord::clamp`, which panics if `max` is below `min`.
         n.min(self.max).max(self.min)
     }
 
     /// Returns true if `min <= n <= max`.
-    #[must_use]
     pub fn contains(self, n: Replicas) -> bool {
         self.min <= n && n <= self.max
     }

@@ -79,7 +79,6 @@ pub struct ParseSelectorError {
 
 impl Selector {
     /// The requirements, in the order of the text.
-    #[must_use]
     pub fn requirements(&self) -> &[Requirement] {
         &self.0
     }
@@ -88,7 +87,6 @@ impl Selector {
     ///
     /// As in Kubernetes, `!=` and `notin` also select objects without the label, and `>` and `<` none whose label is
     /// not an integer.
-    #[must_use]
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_by(|key| labels.get(key).map(String::as_str))
     }
@@ -105,7 +103,6 @@ impl Selector {
     /// assert!(selector.matches_by(label));
     /// # Ok::<(), foretide_domain::ParseSelectorError>(())
     /// ```
-    #[must_use]
     pub fn matches_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| requirement.holds(&label))
     }
@@ -140,7 +137,6 @@ impl FromIterator<Requirement> for Selector {
 
 impl Requirement {
     /// The key of the label.
-    #[must_use]
     pub fn key(&self) -> &str {
         match self {
             Self::Equal(key, _)

@@ -18,7 +18,6 @@ pub const ANOTHER_WRITER: &str = "let it leave spec.replicas alone before you re
 /// assert_eq!(counted(1_u32, "replica"), "1 replica");
 /// assert_eq!(counted(2_u32, "replica"), "2 replicas");
 /// ```
-#[must_use]
 pub fn counted<N: fmt::Display + PartialEq + From<u8> + Copy>(n: N, noun: &str) -> String {
     let ending = if n == N::from(1) { "" } else { "s" };
     format!("{n} {noun}{ending}")
@@ -32,7 +31,6 @@ pub fn counted<N: fmt::Display + PartialEq + From<u8> + Copy>(n: N, noun: &str) 
 /// assert_eq!(grouped(999), "999");
 /// assert_eq!(grouped(1_234_567), "1,234,567");
 /// ```
-#[must_use]
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -56,7 +54,6 @@ pub fn grouped(n: u64) -> String {
 /// assert_eq!(excerpt("up{job=\"web\"}", 20), "up{job=\"web\"}");
 /// assert_eq!(excerpt("up{job=\"web\"}", 2), "up...");
 /// ```
-#[must_use]
 pub fn excerpt(text: &str, most: usize) -> String {
     // `nth(most)` is the first character that does not fit: a text of exactly `most` characters is not cut.
     let cut = text.char_indices().nth(most);
@@ -73,7 +70,6 @@ pub fn excerpt(text: &str, most: usize) -> String {
 /// assert_eq!(span(SignedDuration::from_secs(300)), "5 min");
 /// assert_eq!(span(SignedDuration::from_secs(90)), "90 s");
 /// ```
-#[must_use]
 pub fn span(length: SignedDuration) -> String {
     match (length.as_secs(), length.as_secs().checked_rem(60)) {
         (seconds, Some(0)) => format!("{} min", seconds.div_euclid(60)),
@@ -82,7 +78,6 @@ pub fn span(length: SignedDuration) -> String {
 }
 
 /// An error and its sources in one sentence. A source that the text before it repeats is left out.
-#[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -112,7 +107,6 @@ macro_rules! words {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The word of the API.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $crate::words!(@ $variant $($word)?),)+ }
             }

@@ -134,7 +134,6 @@ impl Workload {
     /// assert_eq!(workload.mode_in_force(), Mode::Direct);
     /// assert_eq!(workload.course().writes, Writes::Count);
     /// ```
-    #[must_use]
     pub fn course(&self) -> Course {
         let pinned = self.specific_replicas.map(|n| self.bounds.clamp(n));
         let (by_mode, publishes) = match self.mode_in_force() {
@@ -158,7 +157,6 @@ impl Workload {
     /// A child cannot express `minReplicas: 0`, which an HPA has only since Kubernetes 1.37 and with an Object or
     /// External metric, and a spec without metrics, where it would default to cpu at 80 %. In Metric mode crons are a
     /// metric too.
-    #[must_use]
     pub fn mode_in_force(&self) -> Mode {
         let has_metrics = !self.metrics.is_empty() || self.mode == Mode::Metric && self.has_crons();
         if self.bounds.min == Replicas::ZERO || !has_metrics {
@@ -169,13 +167,11 @@ impl Workload {
     }
 
     /// Returns true if crons are configured, usable or not.
-    #[must_use]
     pub fn has_crons(&self) -> bool {
         !self.windows.is_empty() || self.cron_problems().next().is_some()
     }
 
     /// Returns true if forecasts or cron windows are configured, usable or not.
-    #[must_use]
     pub(crate) fn has_floor_sources(&self) -> bool {
         self.prediction.is_some() || self.has_crons()
     }
@@ -193,7 +189,6 @@ impl Workload {
     /// The HPA that the spec describes, with other bounds.
     ///
     /// `bounds` belong to the part that decides: the spec, or one member of a fleet.
-    #[must_use]
     pub fn hpa(&self, bounds: ReplicaBounds) -> Hpa<'_> {
         Hpa {
             bounds,

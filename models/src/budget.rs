@@ -84,7 +84,6 @@ impl SharedPrice {
     /// assert_eq!(steady.at_price(shared.price), Some(0.5));
     /// assert_eq!(bursty.at_price(shared.price), Some(0.9));
     /// ```
-    #[must_use]
     pub fn within<'a>(
         percent: f64,
         series: impl IntoIterator<Item = &'a TradeOffs>,
@@ -145,7 +144,6 @@ impl TradeOffs {
     ///
     /// # Units
     /// `price` is a share of minutes for each replica, as in [`SharedPrice::price`].
-    #[must_use]
     pub fn at_price(&self, price: f64) -> Option<f64> {
         self.levels
             .iter()

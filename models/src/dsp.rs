@@ -177,7 +177,6 @@ impl Estimators {
     ///
     /// # Source
     /// crane's defaults for `fft` estimators.
-    #[must_use]
     pub fn defaults() -> Self {
         let mut fft = Vec::new();
         for (items, amplitude) in [(3, 1.0), (50, 0.05)] {

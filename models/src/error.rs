@@ -98,7 +98,6 @@ impl ForecastError {
     ///
     /// assert_eq!(ForecastError::ZeroSeries.reason(), "ZeroSeries");
     /// ```
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::InsufficientHistory { .. } => "InsufficientHistory",

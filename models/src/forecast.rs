@@ -152,7 +152,6 @@ impl DemandBounds {
     ///
     /// assert_eq!(DemandBounds::both(5.0), DemandBounds { raise: 5.0, hold: 5.0 });
     /// ```
-    #[must_use]
     pub fn both(demand: f64) -> Self {
         let (raise, hold) = (demand, demand);
         Self { raise, hold }
@@ -172,7 +171,6 @@ impl DemandBounds {
     /// assert_eq!(bounds.need(Some(90.0)), 90.0);
     /// assert_eq!(bounds.need(None), 104.0);
     /// ```
-    #[must_use]
     pub fn need(self, carried: Option<f64>) -> f64 {
         carried.map_or(self.hold, |carried| carried.max(self.raise).min(self.hold))
     }
@@ -200,7 +198,6 @@ impl DemandBounds {
     /// one bound and the tolerance of the HPA, and the count changes less often. Two bounds need no memory but the count:
     /// it rises for what is just in time, and falls when no minute until then needs it. A count is short only beyond its
     /// tolerance of 10 %, so 95 % of an upper bound are enough.
-    #[must_use]
     pub fn replicas(self, held: Option<f64>, target: f64) -> Option<f64> {
         let carried = held.map(|held| held * target);
         let need = self.need(carried);
@@ -410,55 +407,46 @@ impl Forecast {
     }
 
     /// The name of the forecaster that made the forecast.
-    #[must_use]
     pub fn method(&self) -> &'static str {
         self.method
     }
 
     /// The instant of the first value.
-    #[must_use]
     pub fn start(&self) -> Timestamp {
         self.start
     }
 
     /// The distance between values.
-    #[must_use]
     pub fn step(&self) -> SignedDuration {
         self.step
     }
 
     /// The instant just after the last value's slot.
-    #[must_use]
     pub fn end(&self) -> Timestamp {
         series::later(self.start, self.step, self.point.len())
     }
 
     /// The expected values.
-    #[must_use]
     pub fn point(&self) -> &[f64] {
         &self.point
     }
 
     /// The upper bounds at the forecaster's quantile, if it has them.
-    #[must_use]
     pub fn upper(&self) -> Option<&[f64]> {
         self.upper.as_deref()
     }
 
     /// The period found in the history, if any.
-    #[must_use]
     pub fn period(&self) -> Option<SignedDuration> {
         self.period
     }
 
     /// Remarks on how the forecast was made.
-    #[must_use]
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
 
     /// The last instant at which this forecast may be used.
-    #[must_use]
     pub fn valid_until(&self) -> Timestamp {
         self.valid_until
     }
@@ -466,7 +454,6 @@ impl Forecast {
     /// The demand to provide for at `now`: the forecaster's direct estimate if it has one, else the
     /// [`peak`](Self::peak) of the path over `window`. `None` once the forecast has expired, or if the path does not
     /// cover the window.
-    #[must_use]
     pub fn demand(&self, now: Timestamp, window: SignedDuration) -> Option<f64> {
         match self.direct() {
             Some(peak) => (now <= self.valid_until).then_some(peak.value),
@@ -476,7 +463,6 @@ impl Forecast {
 
     /// The bounds that a count is held against at `now`: those of the forecaster's direct estimate if it has one, else
     /// [`demand`](Self::demand) for both.
-    #[must_use]
     pub fn bounds(&self, now: Timestamp, window: SignedDuration) -> Option<DemandBounds> {
         let demand = self.demand(now, window)?;
         let direct = self.direct().map(|peak| peak.bounds);
@@ -484,13 +470,11 @@ impl Forecast {
     }
 
     /// The forecaster's direct estimate of the peak in its decision window, if it has one.
-    #[must_use]
     pub fn direct(&self) -> Option<&Peak> {
         self.peak.as_ref()
     }
 
     /// The recent accuracy of the forecaster, if it is measured.
-    #[must_use]
     pub fn quality(&self) -> Option<&Quality> {
         self.quality.as_ref()
     }
@@ -504,7 +488,6 @@ impl Forecast {
     ///
     /// # Guarantees
     /// - A longer window that is covered never gives a smaller answer.
-    #[must_use]
     pub fn peak(&self, from: Timestamp, window: SignedDuration) -> Option<f64> {
         (from <= self.valid_until).then(|| self.highest(from, window))?
     }
@@ -521,7 +504,6 @@ impl Forecast {
     /// assert_eq!(forecast.peak(start + minute, minute), None);
     /// # Ok::<(), foretide_models::ForecastError>(())
     /// ```
-    #[must_use]
     pub fn highest(&self, from: Timestamp, window: SignedDuration) -> Option<f64> {
         let until = from.checked_add(window).ok()?;
         if window.is_negative() || until > self.end() {

@@ -242,7 +242,6 @@ fn reject_outliers(values: &mut [f64]) -> usize {
 /// // A value of half that height is known to be load.
 /// assert_eq!(outlier_runs(&values, 2500.0), vec![]);
 /// ```
-#[must_use]
 pub fn outlier_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>> {
     if !may_have_outliers(values) {
         return Vec::new();

@@ -126,7 +126,6 @@ pub struct SeasonalNaive {
 
 impl Season {
     /// The length of the season.
-    #[must_use]
     pub fn length(self) -> SignedDuration {
         match self {
             Self::Day => DAY,

@@ -74,7 +74,6 @@ impl Series {
     /// not finite or are negative are ignored.
     ///
     /// A `step` that is not positive, or an `end` before `start`, gives an empty series.
-    #[must_use]
     pub fn from_samples(
         samples: &[Sample],
         step: SignedDuration,
@@ -116,7 +115,6 @@ impl Series {
     /// # Shape
     /// `values[0]` is at `start`. Only the newest [`MAX_SLOTS`] values are kept. A `step` that is not positive gives
     /// an empty series.
-    #[must_use]
     pub fn from_values(start: Timestamp, step: SignedDuration, values: Vec<f64>) -> Self {
         let mut series = Self {
             start,
@@ -258,43 +256,36 @@ impl Series {
     }
 
     /// The instant of the first slot.
-    #[must_use]
     pub fn start(&self) -> Timestamp {
         self.start
     }
 
     /// The distance between slots.
-    #[must_use]
     pub fn step(&self) -> SignedDuration {
         self.step
     }
 
     /// The number of slots, missing ones included.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
     /// Returns true if there is no slot at all.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
     /// The values, oldest first; NaN is missing.
-    #[must_use]
     pub fn values(&self) -> &[f64] {
         &self.values
     }
 
     /// Returns true if slot `index` holds the value of this slot alone, and not a mean over a longer time.
-    #[must_use]
     pub fn is_raw(&self, index: usize) -> bool {
         self.raw.get(index).copied().unwrap_or(false)
     }
 
     /// The instant of slot `index`, also beyond the last one. Saturates at the end of time.
-    #[must_use]
     pub fn time_at(&self, index: usize) -> Timestamp {
         later(self.start, self.step, index)
     }
@@ -310,7 +301,6 @@ impl Series {
     /// let series = Series::from_values(start, minute, vec![1.0, 2.0]);
     /// assert_eq!(series.end(), start + minute * 2);
     /// ```
-    #[must_use]
     pub fn end(&self) -> Timestamp {
         self.time_at(self.values.len())
     }
@@ -326,7 +316,6 @@ impl Series {
     /// let series = Series::from_values(start, minute, vec![1.0, 2.0, f64::NAN]);
     /// assert_eq!(series.last(), Some(Sample { at: start + minute, value: 2.0 }));
     /// ```
-    #[must_use]
     pub fn last(&self) -> Option<Sample> {
         let index = self.values.iter().rposition(|value| !value.is_nan())?;
         let value = *self.values.get(index)?;

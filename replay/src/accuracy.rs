@@ -30,7 +30,6 @@ pub struct Accuracy {
 
 impl Accuracy {
     /// The accuracy of forecasts. `None` without any forecast.
-    #[must_use]
     pub fn of(workload: &Workload<'_>, path: &CandidateForecast) -> Option<Self> {
         let actual = highest_of_next(workload.counted_demand(), path.window);
         let scale = 100.0 / mean(workload.counted_demand().iter().copied())?;

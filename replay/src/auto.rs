@@ -27,7 +27,6 @@ pub struct AutoCandidate {
 
 impl AutoCandidate {
     /// The model with the settings of the controller, for these quantiles; `start_up` is in minutes.
-    #[must_use]
     pub fn quantiles(quantiles: &'static [f64], start_up: usize) -> Self {
         let model = model(
             controller_settings(start_up),
@@ -43,7 +42,6 @@ impl AutoCandidate {
 
     /// The model with the settings of the controller, for these percentages of under-provisioned minutes; replicas
     /// have the target of the workload.
-    #[must_use]
     pub fn objectives(percents: &'static [f64], start_up: usize, workload: &Workload<'_>) -> Self {
         let per_replica = Some(workload.target());
         let models = percents.iter().map(|&percent| {
@@ -65,7 +63,6 @@ impl AutoCandidate {
 
     /// The first version of the model, with which `sim_open.csv` of the study was made: it predicts one window, keeps all
     /// demand, does not fall back to persistence, and has a fixed offset of its logarithm; see [`offset`](Self::offset).
-    #[must_use]
     pub fn first_version(quantiles: &'static [f64], start_up: usize, offset: f64) -> Self {
         let settings = OnlineSettings {
             remember_minutes: i64::MAX,
@@ -84,7 +81,6 @@ impl AutoCandidate {
     }
 
     /// The offset of the first version: `max(2 * mean of seven days, 0.8 * mean of all)`. It uses future demand.
-    #[must_use]
     pub fn offset(demand: &[f64]) -> f64 {
         let week = mean(demand.iter().copied().take(7 * DAY)).unwrap_or(0.0);
         let all = mean(demand.iter().copied()).unwrap_or(0.0);
@@ -92,7 +88,6 @@ impl AutoCandidate {
     }
 
     /// The level of the last five minutes and the prediction relative to it, as the model has them.
-    #[must_use]
     pub fn point(&self) -> Option<(f64, f64)> {
         self.models.first()?.point()
     }

@@ -141,7 +141,6 @@ impl Rule {
     };
 
     /// The name: `hpa`, `hpa-last`, `band` or `band-last`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match (self.count, self.reference) {
             (Count::Hpa, Reference::Current) => "hpa",
@@ -223,7 +222,6 @@ impl State {
 }
 
 /// Replays the workload. `forecast` has one entry per minute of the run; missing entries mean no forecast.
-#[must_use]
 pub fn run(workload: &Workload<'_>, config: ReplayConfig, forecast: &[Option<Bounds>]) -> Run {
     let target = workload.target();
     let demand = workload.demand();

@@ -126,7 +126,6 @@ impl From<f64> for Answer {
 
 impl CandidateForecast {
     /// The bounds, as [`run`](crate::run) wants them.
-    #[must_use]
     pub fn bounds(&self) -> Vec<Option<Bounds>> {
         let answers = self.answers.iter();
         answers.map(|one| one.map(|one| one.bounds)).collect()
@@ -137,7 +136,6 @@ impl CandidateForecast {
 
 impl Tuning {
     /// The settings, ascending.
-    #[must_use]
     pub fn settings(&self) -> &'static [f64] {
         match self {
             Self::Margin => &MARGINS,
@@ -146,7 +144,6 @@ impl Tuning {
     }
 
     /// The text of a setting: `+10 %`, `q=0.9` or `a=1 %`.
-    #[must_use]
     pub fn label(&self, setting: f64) -> String {
         match self {
             Self::Margin => format!("+{:.0} %", 100.0 * setting),
@@ -191,7 +188,6 @@ pub fn forecasts(
 }
 
 /// The value that no forecast may exceed, for each minute of the run: 1.5 times the highest demand before it.
-#[must_use]
 pub fn ceilings(workload: &Workload<'_>) -> Vec<f64> {
     let highest = workload.demand().iter().scan(0.0_f64, |highest, demand| {
         *highest = highest.max(*demand);

@@ -108,7 +108,6 @@ impl Contender {
     /// The forecasts for one trace at one start-up, at every setting, limited as those of any candidate.
     ///
     /// `trace` is its index in the traces that the file was read for, `workload` its demand.
-    #[must_use]
     pub fn forecasts(
         &self,
         trace: usize,
@@ -144,7 +143,6 @@ impl Contender {
     }
 
     /// The names of the traces for which there is no forecast at all.
-    #[must_use]
     pub fn missing<'a>(&self, traces: &'a [Trace]) -> Vec<&'a str> {
         let has = |at: usize| self.paths.keys().any(|key| key.trace == at);
         let missing = traces.iter().enumerate().filter(|(at, _)| !has(*at));

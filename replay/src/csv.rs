@@ -52,7 +52,6 @@ pub fn read(path: &Path) -> Result<String, FileError> {
 /// ```
 /// assert_eq!(foretide_replay::fields(r#"a,"b, ""c""",d"#), ["a", "b, \"c\"", "d"]);
 /// ```
-#[must_use]
 pub fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
     let mut characters = line.chars().peekable();

@@ -27,7 +27,6 @@ pub struct Known<'a> {
 
 impl<'a> History<'a> {
     /// The history in which every value is the mean of the last `minutes` minutes; at the start, of those there are.
-    #[must_use]
     pub fn new(demand: &'a [f64], minutes: usize) -> Self {
         let mean = |at: usize| {
             let last = demand.get((at + 1).saturating_sub(minutes)..=at);
@@ -41,7 +40,6 @@ impl<'a> History<'a> {
     }
 
     /// What is known at the start of minute `t`.
-    #[must_use]
     pub fn before(&self, t: usize) -> Known<'_> {
         let minutes = self.minutes.get(..t).unwrap_or_default();
         let means = self.means.as_deref().and_then(|means| means.get(..t));
@@ -57,13 +55,11 @@ impl<'a> History<'a> {
 
 impl Known<'_> {
     /// How many minutes are known, which is the minute that is to be decided.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.minutes.len()
     }
 
     /// Whether nothing is known.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.minutes.is_empty()
     }

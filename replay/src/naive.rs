@@ -32,7 +32,6 @@ impl NaiveCandidate {
     /// All naive candidates: `hpa` (the last minute; a margin on it is a lower target), the same window yesterday and
     /// a week ago, yesterday's window scaled to today's level, and the median and maximum of the last seven days.
     /// `start_up` is in minutes.
-    #[must_use]
     pub fn all(start_up: usize) -> [Self; 6] {
         let plain = |name, forecast| Self {
             name,

@@ -50,7 +50,6 @@ struct PastErrors {
 
 impl CalibratedPersistence {
     /// A candidate for these quantiles; `start_up` is in minutes.
-    #[must_use]
     pub fn new(quantiles: &'static [f64], start_up: usize) -> Self {
         Self {
             quantiles,

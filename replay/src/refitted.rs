@@ -30,7 +30,6 @@ impl RefittedCandidate {
 
     /// A candidate that fits every `refit_every` minutes and forecasts the highest demand of the next `window`
     /// minutes.
-    #[must_use]
     pub fn new(
         name: &'static str,
         forecaster: Box<dyn Forecaster>,

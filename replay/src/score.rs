@@ -59,7 +59,6 @@ impl Score {
         ["under", "unmet", "over", "unmet_hard", "rh", "actions", "j"];
 
     /// The score of a run of this workload.
-    #[must_use]
     pub fn of(workload: &Workload<'_>, run: &Run) -> Self {
         let counts = run
             .asked
@@ -75,7 +74,6 @@ impl Score {
     }
 
     /// The numbers in the order of [`COLUMNS`](Self::COLUMNS).
-    #[must_use]
     pub fn values(&self) -> [f64; 7] {
         [
             self.under,

@@ -44,7 +44,6 @@ pub struct Curve {
 
 impl Means {
     /// The means of pairs of a score and that of the same workload without a forecast; `None` without values.
-    #[must_use]
     pub fn of(pairs: &[(Score, Score)]) -> Option<Self> {
         let scores = || pairs.iter().map(|(score, _)| score);
         let ratio = |of: fn(&Score) -> f64| {
@@ -67,7 +66,6 @@ impl Means {
 
 impl Curve {
     /// The curve through these pairs of replica-hours and under-provisioning, in any order.
-    #[must_use]
     pub fn through(points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let mut points: Vec<_> = points.into_iter().collect();
         points.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -75,7 +73,6 @@ impl Curve {
     }
 
     /// Under-provisioning at this cost; `None` outside the range of the points.
-    #[must_use]
     pub fn at(&self, replicas: f64) -> Option<f64> {
         let pairs = self.points.iter().zip(self.points.iter().skip(1));
         let between = |&((left, _), (right, _)): &(&(f64, f64), &(f64, f64))| {
@@ -91,7 +88,6 @@ impl Curve {
     }
 
     /// Like [`at`](Self::at), with the nearest point outside the range. `None` without points.
-    #[must_use]
     pub fn at_or_nearest(&self, replicas: f64) -> Option<f64> {
         let (least, most) = (self.points.first()?.0, self.points.last()?.0);
         let tried = replicas.clamp(least, most);

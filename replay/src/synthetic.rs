@@ -19,7 +19,6 @@ const MINUTES: usize = 6 * DAY;
 /// | `daily` | `400 + 4 day(t) + noise(128)` |
 /// | `bursts` | `400 + day(t) + noise(64)`, and `3000 + noise(1024)` more in the first eight of every ninety minutes |
 /// | `step` | `600 + 2 day(t) + noise(256)`, twice that from noon of the fifth day on |
-#[must_use]
 pub fn synthetic_traces() -> Vec<Trace> {
     let daily = |t: usize, noise: &mut Noise| 400 + 4 * day(t) + noise.below(128);
     let bursts = |t: usize, noise: &mut Noise| {

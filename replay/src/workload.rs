@@ -92,25 +92,21 @@ impl<'a> Workload<'a> {
     }
 
     /// The demand of every minute.
-    #[must_use]
     pub fn demand(&self) -> &'a [f64] {
         self.demand
     }
 
     /// The first counted minute.
-    #[must_use]
     pub fn from(&self) -> usize {
         self.from
     }
 
     /// The first minute of a run.
-    #[must_use]
     pub fn first(&self) -> usize {
         self.from - LEAD_IN
     }
 
     /// The target demand of one replica.
-    #[must_use]
     pub fn target(&self) -> f64 {
         self.target
     }
@@ -121,7 +117,6 @@ impl<'a> Workload<'a> {
     }
 
     /// The demand of the counted minutes.
-    #[must_use]
     pub fn counted_demand(&self) -> &'a [f64] {
         self.demand.get(self.from..).unwrap_or_default()
     }

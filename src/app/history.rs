@@ -51,7 +51,6 @@ pub async fn of_command(
 }
 
 /// The annotations of an autoscaler whose queries a controller with this flag refuses, each with the reason.
-#[must_use]
 pub fn refused_queries(
     autoscaler: Autoscaler,
     scope: ScopeArg,

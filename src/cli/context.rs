@@ -36,13 +36,11 @@ pub enum Progress<'a> {
 
 impl CommandContext {
     /// The validation of manifests, as on this machine now.
-    #[must_use]
     pub fn validator(&self) -> Validator<'_> {
         Validator::new(&self.local, self.now)
     }
 
     /// The context of this process, which runs on a machine.
-    #[must_use]
     pub fn detect(machine: &Machine) -> Self {
         Self {
             screen: screen(),

@@ -162,7 +162,6 @@ fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
 }
 
 /// The status of an autoscaler in words and numbers.
-#[must_use]
 pub fn text(ehpa: &Arc<EffectiveHorizontalPodAutoscaler>, screen: Screen, local: &Zone) -> String {
     let autoscaler = &Autoscaler::Effective(Arc::clone(ehpa));
     let (metrics, invalid) = match validation::workload(ehpa, local) {
@@ -218,7 +217,6 @@ impl Explanation<'_> {
 }
 
 /// `status.decision` and `status.windows` under Foretide's own version and kind.
-#[must_use]
 pub fn json(ehpa: &Arc<EffectiveHorizontalPodAutoscaler>) -> CommandOutput {
     let autoscaler = Autoscaler::Effective(Arc::clone(ehpa));
     CommandOutput::json("Explanation", body(&autoscaler))

@@ -83,7 +83,6 @@ enum Command {
 }
 
 /// Runs one command line on a machine.
-#[must_use]
 pub fn run(cli: Cli, machine: &Machine) -> ExitCode {
     match cli.command {
         Command::Controller(args) => controller::run(*args, machine),

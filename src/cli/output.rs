@@ -135,7 +135,6 @@ pub enum Paint {
 
 impl CommandOutput {
     /// Text for standard output, with exit code 0.
-    #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -144,7 +143,6 @@ impl CommandOutput {
     }
 
     /// One JSON document of one of Foretide's own kinds; `body` must be an object.
-    #[must_use]
     pub fn json(kind: &str, body: impl Serialize) -> Self {
         let document = serde_json::to_value(Document {
             api_version: API_VERSION,
@@ -243,7 +241,6 @@ impl Paint {
 impl Screen {
     /// The columns that text and pictures may fill: those of the terminal, up to a line length that is easy to read; 80
     /// in a pipe or a file.
-    #[must_use]
     pub fn width(self) -> usize {
         self.size
             .map_or(DEFAULT_WIDTH, |size| size.columns)
@@ -260,7 +257,6 @@ impl Screen {
     }
 
     /// `text` in a color, or as it is.
-    #[must_use]
     pub fn paint(self, paint: Paint, text: &str) -> String {
         if !self.color || text.is_empty() {
             return text.to_owned();
@@ -277,7 +273,6 @@ impl Screen {
 
     /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends. A name after `>`
     /// is that of a column of numbers, aligned right. On a terminal that is narrower, each row is a block of lines.
-    #[must_use]
     pub fn table<const N: usize>(
         self,
         header: [&str; N],
@@ -332,20 +327,17 @@ impl Screen {
     }
 
     /// The text in a color, wrapped to lines of the screen, those after the first indented, with a line break.
-    #[must_use]
     pub fn line(self, paint: Option<Paint>, text: impl AsRef<str>) -> String {
         let line = wrapped(text.as_ref(), self.width(), "  ");
         paint.map_or_else(|| line.clone(), |paint| self.paint(paint, &line)) + "\n"
     }
 
     /// The result in a sentence or two, with a line break.
-    #[must_use]
     pub fn verdict(self, text: &str) -> String {
         self.paint(Paint::Strong, &wrapped(text, self.width(), "")) + "\n"
     }
 
     /// A name with its title, and a line about it.
-    #[must_use]
     pub fn title(self, name: &str, title: &str, about: &str) -> String {
         let (name, about) = (
             self.paint(Paint::Strong, name),
@@ -355,7 +347,6 @@ impl Screen {
     }
 
     /// Dim lines about assumptions.
-    #[must_use]
     pub fn assumed(self, assumptions: &[String]) -> String {
         assumptions
             .iter()
@@ -397,7 +388,6 @@ pub fn flowed(items: &[String], width: usize) -> String {
 }
 
 /// Text broken at blanks to lines of at most `width` characters, those after the first indented.
-#[must_use]
 pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut lines = String::new();
     let mut used = 0;

@@ -73,7 +73,6 @@ impl<'a> Plot<'a> {
     /// The picture, a line per row, each ended; `size` is without axis and scale.
     ///
     /// Empty if there is nothing to draw: no samples, or all at one instant.
-    #[must_use]
     pub fn render(&self, size: Size, screen: Screen) -> String {
         let Some(axis) = self.axis(size.columns) else {
             return String::new();

@@ -202,13 +202,11 @@ impl ConfigFile {
     }
 
     /// Returns whether a configuration can have a field of this name.
-    #[must_use]
     pub fn has_field(name: &str) -> bool {
         SECTIONS.contains(&name) || fields(&command()).any(|(flag, _)| field_of(flag) == name)
     }
 
     /// The files with credentials that the configuration names.
-    #[must_use]
     pub fn credential_files(&self) -> Vec<PathBuf> {
         let mut servers = self.servers.clone();
         servers.files_mut().map(|path| path.clone()).collect()

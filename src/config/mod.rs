@@ -255,7 +255,6 @@ fn cost_limits(values: Vec<String>) -> Result<CostLimits, ConfigError> {
 }
 
 /// The zone of this process; UTC where it has no name.
-#[must_use]
 pub fn system_zone() -> Zone {
     let system = TimeZone::system();
     system

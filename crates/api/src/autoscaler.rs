@@ -61,7 +61,6 @@ impl From<Status> for FederatedHPAStatus {
 
 impl Autoscaler {
     /// The kind of the object.
-    #[must_use]
     pub const fn kind(&self) -> OwnerKind {
         match self {
             Self::Effective(_) => OwnerKind::Effective,
@@ -70,7 +69,6 @@ impl Autoscaler {
     }
 
     /// The metadata of the object.
-    #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         match self {
             Self::Effective(ehpa) => &ehpa.metadata,
@@ -79,7 +77,6 @@ impl Autoscaler {
     }
 
     /// The spec of the workload; a fleet's is for all its members together.
-    #[must_use]
     pub fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
         match self {
             Self::Effective(ehpa) => &ehpa.spec,
@@ -88,7 +85,6 @@ impl Autoscaler {
     }
 
     /// True if another object of its kind asks for the same.
-    #[must_use]
     pub fn has_spec_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Effective(ehpa), Self::Effective(other)) => ehpa.spec == other.spec,
@@ -98,7 +94,6 @@ impl Autoscaler {
     }
 
     /// The fields of the stored status that every kind has.
-    #[must_use]
     pub fn status(&self) -> Option<&EffectiveHorizontalPodAutoscalerStatus> {
         match self {
             Self::Effective(ehpa) => ehpa.status.as_ref(),
@@ -128,49 +123,41 @@ impl Autoscaler {
     }
 
     /// The UID; empty before the server has given one.
-    #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata().uid.as_deref().unwrap_or_default()
     }
 
     /// The name of the object.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.metadata().name.as_deref().unwrap_or_default()
     }
 
     /// The namespace of the object.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         self.metadata().namespace.as_deref().unwrap_or_default()
     }
 
     /// The generation of the spec.
-    #[must_use]
     pub fn generation(&self) -> Option<i64> {
         self.metadata().generation
     }
 
     /// True once the object is deleted and waits for its finalizers.
-    #[must_use]
     pub fn is_deleting(&self) -> bool {
         self.metadata().deletion_timestamp.is_some()
     }
 
     /// The value of an annotation.
-    #[must_use]
     pub fn annotation(&self, name: &str) -> Option<&String> {
         self.metadata().annotations.as_ref()?.get(name)
     }
 
     /// The time of its creation.
-    #[must_use]
     pub fn created(&self) -> Option<Timestamp> {
         Some(self.metadata().creation_timestamp.as_ref()?.0)
     }
 
     /// True if the user asked us to take over a foreign HPA of the target.
-    #[must_use]
     pub fn wants_adoption(&self) -> bool {
         self.annotation(ADOPT).is_some_and(|value| value == "true")
     }

@@ -26,7 +26,6 @@ pub struct MemberReason {
 
 impl MemberReason {
     /// The first reason of a decision, with its numbers.
-    #[must_use]
     pub fn of(decided: &MemberDecision) -> Option<(Reason, Self)> {
         let reason = decided.reasons.first().copied()?;
         let text = Self {
@@ -49,7 +48,6 @@ impl MemberReason {
     }
 
     /// The reason that the word names.
-    #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         Reason::ALL
             .iter()
@@ -58,7 +56,6 @@ impl MemberReason {
     }
 
     /// True if the bounds changed: a status does not have the former ones, but the sentence has an arrow then.
-    #[must_use]
     pub fn names_a_change(&self) -> bool {
         self.sentence.contains("->")
     }
@@ -74,7 +71,6 @@ impl MemberReason {
 
     /// The part of a text of a status whose change is worth a write: the word, the problem if the member is
     /// unavailable, and the notes; not the numbers in a sentence, nor the error text of a server.
-    #[must_use]
     pub fn gist(text: &str) -> String {
         let Self {
             word,

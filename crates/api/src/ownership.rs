@@ -47,7 +47,6 @@ const MAX_LABEL: usize = 63;
 
 impl OwnerKind {
     /// The name of such an object in messages.
-    #[must_use]
     pub const fn resource(self) -> &'static str {
         match self {
             Self::Effective => "effectivehorizontalpodautoscaler",
@@ -56,7 +55,6 @@ impl OwnerKind {
     }
 
     /// The plural name of its resource, as in the paths of the API.
-    #[must_use]
     pub const fn plural(self) -> &'static str {
         match self {
             Self::Effective => "effectivehorizontalpodautoscalers",
@@ -66,7 +64,6 @@ impl OwnerKind {
 
     /// `ehpa-<name>` or `fdhpa-<name>`; a name longer than the API server accepts is truncated, and a hash keeps it
     /// unique.
-    #[must_use]
     pub fn child_name(self, name: &str) -> String {
         let prefix = match self {
             Self::Effective => "ehpa",
@@ -96,13 +93,11 @@ pub struct Owner {
 
 impl Owner {
     /// An autoscaler of one cluster.
-    #[must_use]
     pub fn effective(ehpa: &EffectiveHorizontalPodAutoscaler) -> Self {
         Self::of(OwnerKind::Effective, &ehpa.metadata)
     }
 
     /// A fleet's autoscaler, of the hub with this identity (unknown until it was read once).
-    #[must_use]
     pub fn federated(fdhpa: &FederatedHPA, hub: Option<&str>, deletion: DeletionPolicy) -> Self {
         let mut owner = Self::of(OwnerKind::Federated, &fdhpa.metadata);
         let policy = match deletion {
@@ -126,13 +121,11 @@ impl Owner {
     }
 
     /// Name of what is created for it.
-    #[must_use]
     pub fn child_name(&self) -> String {
         self.kind.child_name(&self.name)
     }
 
     /// Metadata of what is created for it: name, labels, and the reference to it or the marks of its fleet.
-    #[must_use]
     pub fn child_metadata(&self) -> Value {
         let mut labels = labels(&self.name);
         let marks = self.marks.iter();
@@ -173,7 +166,6 @@ pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
 }
 
 /// Metadata of something called `name` that we create for an object of ours in the same cluster.
-#[must_use]
 pub fn owned_by<K: Resource<DynamicType = ()>>(owner: &K, name: &str) -> Value {
     json!({
         "name": name,
@@ -205,7 +197,6 @@ fn labels(name: &str) -> Map<String, Value> {
 }
 
 /// True if `live` holds everything of `desired`; lists must agree in length, quantities in value.
-#[must_use]
 pub fn is_part_of(desired: &Value, live: &Value) -> bool {
     match (desired, live) {
         // An optional field that is not set is serialized as null, and nothing is asked of it.
@@ -241,7 +232,6 @@ fn quantity(value: &Value) -> Option<Quantity> {
 /// An apply creates what is missing and ignores the version then; that of an object which is there is never this one,
 /// because the first write to a new storage is later. A `POST` would do the same, but as its creator we would own each
 /// field twice, and a field that a later manifest lacks would stay.
-#[must_use]
 pub fn if_absent(manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
     if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -118,7 +118,6 @@ pub enum Unpublished {
 
 impl<'a> Published<'a> {
     /// The metrics that `object` publishes at `now`.
-    #[must_use]
     pub const fn of(object: &'a EffectiveHorizontalPodAutoscaler, now: Timestamp) -> Self {
         Self { object, now }
     }
@@ -277,7 +276,6 @@ impl<'a> Published<'a> {
 
 /// The identifier of a metric as the value of a label: the same text where it is one. Otherwise the characters that a
 /// value cannot have are replaced, and a hash of the identifier follows.
-#[must_use]
 pub fn label_value(identifier: &str) -> String {
     let ends = [identifier.chars().next(), identifier.chars().last()];
     if identifier.len() <= LABEL_VALUE_MAX
@@ -306,7 +304,6 @@ fn is_inner(c: char) -> bool {
 /// The name under which a KEDA trigger of ours is known: the source, the autoscaler, and the metric of a forecast.
 ///
 /// KEDA replaces some characters in the names of its own scalers' metrics; they are replaced here in the same way.
-#[must_use]
 pub fn keda_metric_name(source: KedaSource, autoscaler: &str, metric: Option<&str>) -> String {
     let mut parts = vec!["foretide", source.as_str(), autoscaler];
     parts.extend(metric);
@@ -316,7 +313,6 @@ pub fn keda_metric_name(source: KedaSource, autoscaler: &str, metric: Option<&st
 
 /// True if KEDA gave this name to the metric of a trigger whose metric we call `ours`: `s0-` and so on, by the position
 /// of the trigger.
-#[must_use]
 pub fn is_of_keda_trigger(name: &str, ours: &str) -> bool {
     let parts = name.strip_prefix('s').and_then(|rest| rest.split_once('-'));
     let Some((position, rest)) = parts else {

@@ -61,7 +61,6 @@ fn proposal_status(proposal: &Proposal) -> ProposalStatus {
 }
 
 /// `status.windows` of a decision.
-#[must_use]
 pub fn window_status(decision: &Decision) -> Vec<WindowStatus> {
     decision
         .windows
@@ -107,7 +106,6 @@ pub fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
 }
 
 /// `status.ledger` of a fleet: one line of JSON, in the format of [`Ledger`].
-#[must_use]
 pub fn ledger_status(ledger: &Ledger) -> String {
     // Serializing numbers and strings cannot fail.
     serde_json::to_string(ledger).unwrap_or_default()
@@ -148,7 +146,6 @@ fn utilization(observed: Option<&Member>) -> Option<i32> {
 }
 
 /// The ledger of a status; `None` if the text cannot be read. Then the next decision assigns budgets again.
-#[must_use]
 pub fn stored_ledger(text: &str) -> Option<Ledger> {
     serde_json::from_str(text).ok()
 }
@@ -159,7 +156,6 @@ pub fn decided_condition<K>(kind: &str, own: &condition::Condition<K>) -> Condit
 }
 
 /// A condition without a transition time, which [`with_transition_times`] sets.
-#[must_use]
 pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
     Condition {
         type_: kind.to_owned(),
@@ -172,7 +168,6 @@ pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condi
 }
 
 /// True if a condition of this type is healthy with this status.
-#[must_use]
 pub fn is_healthy(kind: &str, status: &str) -> bool {
     let healthy = if HEALTHY_IF_FALSE.contains(&kind) {
         Status::False
@@ -183,13 +178,11 @@ pub fn is_healthy(kind: &str, status: &str) -> bool {
 }
 
 /// Returns true if something is wrong by a condition. To limit the count is what bounds and policies are for.
-#[must_use]
 pub fn is_unhealthy(known: &Condition) -> bool {
     known.type_ != "ScalingLimited" && !is_healthy(&known.type_, &known.status)
 }
 
 /// The conditions with their transition times: that of the condition `before` while its status is the same, else `now`.
-#[must_use]
 pub fn with_transition_times(
     mut conditions: Vec<Condition>,
     before: Option<&[Condition]>,

@@ -32,7 +32,6 @@ pub struct ForecastReport {
 
 impl ForecastReport {
     /// Forecasts a series from its end, or from `now` if it is empty.
-    #[must_use]
     pub fn new(query: String, recording: Recording, ahead: SignedDuration, now: Timestamp) -> Self {
         let at = recording.last().unwrap_or(now);
         let made = forecast(&recording, at, ahead);
@@ -47,7 +46,6 @@ impl ForecastReport {
     }
 
     /// The forecast from the end of the history on, over its length.
-    #[must_use]
     pub fn path(&self) -> Vec<Prediction> {
         path(&self.made, self.at, self.ahead)
     }

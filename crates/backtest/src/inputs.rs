@@ -81,7 +81,6 @@ impl AutoscalerKind {
     }
 
     /// Returns whether a document is of these kinds.
-    #[must_use]
     pub fn matches(self, document: &Document) -> bool {
         let one = validate::is::<EffectiveHorizontalPodAutoscaler>(document);
         let fleet = validate::is::<FederatedHPA>(document);
@@ -93,7 +92,6 @@ impl AutoscalerKind {
 
 impl InputError {
     /// The error for several autoscalers where one is needed.
-    #[must_use]
     pub fn several(documents: &[&Document]) -> Self {
         let names: Vec<_> = documents.iter().map(|document| document.name()).collect();
         Self::Several(names.join(", "))
@@ -212,7 +210,6 @@ pub fn recorded<'a, T, E: From<Error>>(
 }
 
 /// The identifiers of the metrics of a workload.
-#[must_use]
 pub fn identifiers(workload: &Workload) -> Vec<String> {
     let metrics = workload.metrics.iter();
     metrics.map(MetricSpec::identifier).collect()

@@ -114,7 +114,6 @@ pub enum Error {
 
 impl Error {
     /// Returns whether other options give an answer, and not other files.
-    #[must_use]
     pub const fn is_about_options(&self) -> bool {
         use InputError::{NoHistory, NoMetrics, Several, Unassigned};
         match self {
@@ -132,7 +131,6 @@ impl Error {
 }
 
 /// An instant to the minute, in UTC.
-#[must_use]
 pub fn clock(at: Timestamp) -> String {
     at.strftime("%a %F %H:%M UTC").to_string()
 }

@@ -75,7 +75,6 @@ struct Key {
 
 impl Document {
     /// An object that was not read from text, so its fields have no lines; `origin` stands for the file.
-    #[must_use]
     pub fn of(origin: String, value: &Value) -> Self {
         Self {
             file: origin,
@@ -85,25 +84,21 @@ impl Document {
     }
 
     /// The text of a member at the top, such as `kind`; empty if there is none.
-    #[must_use]
     pub fn text(&self, member: &str) -> &str {
         self.value[member].as_str().unwrap_or_default()
     }
 
     /// Group and version before the slash, such as `apps`; empty for the core group.
-    #[must_use]
     pub fn group(&self) -> &str {
         api_group(self.text("apiVersion"))
     }
 
     /// `metadata.name`; empty if there is none.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.value["metadata"]["name"].as_str().unwrap_or_default()
     }
 
     /// `metadata.namespace`; empty if there is none.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         let namespace = &self.value["metadata"]["namespace"];
         namespace.as_str().unwrap_or_default()
@@ -127,26 +122,22 @@ impl Document {
     }
 
     /// The object as plain JSON.
-    #[must_use]
     pub fn value(&self) -> &Value {
         &self.value
     }
 
     /// Place of the beginning of the object.
-    #[must_use]
     pub fn place(&self) -> Location {
         self.locate([])
     }
 
     /// The location of a field such as `spec.crons[0].start`, or of its nearest parent if the field does not exist.
-    #[must_use]
     pub fn find(&self, path: &str) -> Location {
         let steps = path.split(['.', '[', ']']);
         self.locate(steps.filter(|step| !step.is_empty()))
     }
 
     /// The location of an annotation, as [`Self::find`].
-    #[must_use]
     pub fn find_annotation(&self, name: &str) -> Location {
         self.locate(["metadata", "annotations", name])
     }
@@ -172,7 +163,6 @@ impl Document {
 
 impl Location {
     /// The location of a whole file.
-    #[must_use]
     pub fn of_file(file: impl Into<String>) -> Self {
         let (file, line) = (file.into(), None);
         Self { file, line }

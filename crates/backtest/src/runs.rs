@@ -80,7 +80,6 @@ pub type Watch<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
 
 impl RunResult {
     /// The result of a run before its first minute.
-    #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -109,14 +108,12 @@ impl RunResult {
 
 impl<'a> Runs<'a> {
     /// The runs of a set-up.
-    #[must_use]
     pub fn of(setup: &'a Setup) -> Self {
         let prediction = setup.autoscaler.spec().prediction.as_ref();
         Self { setup, prediction }
     }
 
     /// The run of the autoscaler as written, in strategy Auto.
-    #[must_use]
     pub fn ours(self) -> Run<'a> {
         self.predicting(self.prediction, false)
     }
@@ -132,26 +129,22 @@ impl<'a> Runs<'a> {
     }
 
     /// The run of the plain HPA: without prediction and crons.
-    #[must_use]
     pub fn plain(self) -> Run<'a> {
         let workload = sim::plain(self.setup.workload.clone());
         Run::new(&self.setup.environment, workload, Vec::new())
     }
 
     /// Returns the number of minutes before the first evaluated one.
-    #[must_use]
     pub fn lead_in(self) -> u32 {
         setup::minutes(self.setup.environment.begin, self.setup.from)
     }
 
     /// Returns the number of evaluated minutes.
-    #[must_use]
     pub fn minutes(self) -> u32 {
         setup::minutes(self.setup.from, self.setup.until)
     }
 
     /// Returns whether a budget chooses the quantile of the autoscaler.
-    #[must_use]
     pub fn shares_budget(self) -> bool {
         let priced = |target: Option<f64>| {
             let facts = self.facts(target, true);

@@ -54,7 +54,6 @@ enum Event {
 
 impl Quantiles {
     /// Returns the numbers of the quantiles.
-    #[must_use]
     pub fn to_vec(&self) -> Vec<f64> {
         self.0.clone()
     }

@@ -69,7 +69,6 @@ pub enum TemplateError {
 
 impl WorkloadTemplate {
     /// The error for a metric that has no target per replica with this pod.
-    #[must_use]
     pub fn refused(&self, error: TargetError) -> TemplateError {
         match (error, self.place.clone()) {
             (error @ TargetError::MissingRequest { .. }, Some(place)) => {
@@ -140,7 +139,6 @@ fn thousandths(milli: i64) -> String {
 }
 
 /// Returns whether a document is the workload that an autoscaler scales.
-#[must_use]
 pub fn is_target(document: &Document, target: &ScaleTarget) -> bool {
     // Manifests often leave the namespace to `kubectl -n`.
     let same_namespace = document.namespace() == target.namespace

@@ -64,7 +64,6 @@ impl Quantity {
 
 impl Bound {
     /// The value of the bounded quantity for a score.
-    #[must_use]
     pub fn outcome(self, ours: &Score, plain: Option<&Score>) -> Outcome {
         let value = match self.quantity {
             Quantity::Under => ours.under_percent(),

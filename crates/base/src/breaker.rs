@@ -81,7 +81,6 @@ impl Breaker {
     }
 
     /// True if requests are refused.
-    #[must_use]
     pub fn is_open(self) -> bool {
         !matches!(self, Self::Closed(_))
     }

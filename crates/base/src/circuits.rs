@@ -157,7 +157,6 @@ impl Circuits {
     }
 
     /// True if the API has not responded to [`FAILURES`] requests in a row, even if all belong to one namespace.
-    #[must_use]
     pub fn is_hanging(&self, now: Monotonic) -> bool {
         let failed = match self.all {
             Breaker::Closed(timeouts) => timeouts >= FAILURES,
@@ -167,7 +166,6 @@ impl Circuits {
     }
 
     /// True if no timeout is remembered any more.
-    #[must_use]
     pub fn is_forgettable(&self, now: Monotonic) -> bool {
         let mut changes = self.namespaces.values().map(|known| known.changed);
         !changes.any(|at| is_recent(at, now))

@@ -75,13 +75,11 @@ pub struct LogPace(Option<Monotonic>);
 
 impl Monotonic {
     /// The reading this long after the origin.
-    #[must_use]
     pub const fn after_origin(span: Duration) -> Self {
         Self(span)
     }
 
     /// The time from `earlier` to this reading; zero if that is the later one.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -114,25 +112,21 @@ impl Add<Duration> for Monotonic {
 
 impl ClockReading {
     /// A reading of these two values.
-    #[must_use]
     pub const fn new(wall: Timestamp, monotonic: Monotonic) -> Self {
         Self { wall, monotonic }
     }
 
     /// The time of day.
-    #[must_use]
     pub const fn wall(&self) -> Timestamp {
         self.wall
     }
 
     /// The reading of the monotonic clock.
-    #[must_use]
     pub const fn monotonic(&self) -> Monotonic {
         self.monotonic
     }
 
     /// The time that passed since an earlier reading, whatever the wall clock did.
-    #[must_use]
     pub fn passed_since(&self, earlier: Self) -> SignedDuration {
         let passed = self.monotonic.since(earlier.monotonic);
         SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX)
@@ -140,7 +134,6 @@ impl ClockReading {
 
     /// By how much the wall clock was stepped since an earlier reading, which is positive for a step ahead:
     /// `(wall now - wall then) - (monotonic now - monotonic then)`; zero up to two seconds.
-    #[must_use]
     pub fn step_since(&self, earlier: Self) -> SignedDuration {
         let shown = self.wall.duration_since(earlier.wall);
         let step = shown.saturating_sub(self.passed_since(earlier));
@@ -152,7 +145,6 @@ impl ClockReading {
     }
 
     /// Returns the time of an earlier monotonic reading on the wall clock as it is set now.
-    #[must_use]
     pub fn wall_at(&self, earlier: Monotonic) -> Timestamp {
         let earlier = Self::new(self.wall, earlier);
         let passed = self.passed_since(earlier);
@@ -164,32 +156,27 @@ impl ClockReading {
 
 impl Contact {
     /// Time of the contact by the wall clock at that moment, for display.
-    #[must_use]
     pub fn at(&self) -> Timestamp {
         self.heard.wall
     }
 
     /// Monotonic reading at the contact.
-    #[must_use]
     pub fn monotonic(&self) -> Monotonic {
         self.heard.monotonic
     }
 
     /// Returns the time since the contact; steps of the wall clock do not change it.
-    #[must_use]
     pub fn age(&self) -> SignedDuration {
         self.clock.reading().passed_since(self.heard)
     }
 
     /// Returns a contact at this time of the wall clock and at this monotonic reading of the system.
-    #[must_use]
     pub fn of(at: Timestamp, monotonic: Monotonic) -> Self {
         let (heard, clock) = (ClockReading::new(at, monotonic), Clock::system());
         Self { heard, clock }
     }
 
     /// Returns a contact `span` ago, by the clock of the system.
-    #[must_use]
     pub fn ago(span: Duration) -> Self {
         let now = Clock::system().reading();
         let then = Monotonic(now.monotonic.0.saturating_sub(span));
@@ -209,26 +196,22 @@ impl Eq for Contact {}
 
 impl Clock {
     /// The wall clock.
-    #[must_use]
     pub fn system() -> Self {
         Self(None)
     }
 
     /// A clock that reads `start` until it is set or advanced.
-    #[must_use]
     pub fn standing_at(start: Timestamp) -> Self {
         Self::settable(start, false, None)
     }
 
     /// The clock of a host in a simulation: it reads `start` now, and runs as the time of tokio.
-    #[must_use]
     pub fn simulated(start: Timestamp) -> Self {
         Self::interrupted(start, || {})
     }
 
     /// Like [`Self::simulated`], for a process that can be stopped while it reads its monotonic clocks: `interruption`
     /// is called between two readings.
-    #[must_use]
     pub fn interrupted(start: Timestamp, interruption: impl Fn() + Send + Sync + 'static) -> Self {
         Self::settable(start, true, Some(Box::new(interruption)))
     }
@@ -270,7 +253,6 @@ impl Clock {
     }
 
     /// The time on this clock.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         match self.setting() {
             None => wall_now(),
@@ -284,7 +266,6 @@ impl Clock {
     /// The reading never goes back, and no step of the wall clock moves it. On Linux it includes the time for which the
     /// machine was suspended. A virtual machine that its host pauses may not notice: actions that must not rely on it
     /// carry the version of the object that they were decided from.
-    #[must_use]
     pub fn monotonic(&self) -> Monotonic {
         let Some(settable) = &self.0 else {
             return monotonic_now();
@@ -304,7 +285,6 @@ impl Clock {
     }
 
     /// Both readings of this clock.
-    #[must_use]
     pub fn reading(&self) -> ClockReading {
         match self.setting() {
             None => ClockReading::new(wall_now(), monotonic_now()),
@@ -316,7 +296,6 @@ impl Clock {
     }
 
     /// Returns a contact with a machine that is heard now.
-    #[must_use]
     pub fn contact(&self) -> Contact {
         Contact {
             heard: self.reading(),

@@ -4,7 +4,6 @@ pub use foretide_domain::words::chain;
 
 /// The line of the first error in a text, from 1, if it is known, and a message in words about the text and not about
 /// its parser.
-#[must_use]
 pub fn yaml(error: &serde_saphyr::Error, text: &str) -> (Option<u64>, String) {
     // The line of an unknown place is 0.
     let line = error.location().map(|at| at.line()).filter(|it| *it > 0);
@@ -19,7 +18,6 @@ pub const TEMPLATE: &str = "`{{` looks like a template: render it first, for exa
                                    and use the result";
 
 /// Returns whether a line belongs to a template. Two braces in quotes are text of other tools, too.
-#[must_use]
 pub fn is_template(line: &str) -> bool {
     line.contains("{{") && line.contains("}}")
 }

@@ -39,14 +39,12 @@ impl From<Exit> for ExitCode {
 pub const OK: ExitCode = ExitCode::SUCCESS;
 
 /// A runtime error.
-#[must_use]
 pub fn failed(message: &str) -> ExitCode {
     print_error(message);
     Exit::Runtime.into()
 }
 
 /// Arguments that cannot be used.
-#[must_use]
 pub fn usage(message: &str) -> ExitCode {
     print_error(message);
     Exit::Usage.into()

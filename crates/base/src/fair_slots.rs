@@ -47,7 +47,6 @@ pub struct Slot {
 impl FairSlots {
     /// Returns this number of free slots in each lane; at least two are needed, because one is reserved. The clock
     /// measures the work.
-    #[must_use]
     pub fn new(slots: usize, clock: Clock) -> Self {
         Self {
             lanes: Arc::new(Mutex::new(Lanes::new(slots))),
@@ -69,7 +68,6 @@ impl FairSlots {
     }
 
     /// The tenants whose work is slow.
-    #[must_use]
     pub fn slow_tenants(&self) -> Vec<Arc<str>> {
         self.lanes().slow_tenants(self.now())
     }

@@ -81,7 +81,6 @@ pub struct Connector {
 
 impl Machine {
     /// The machine that this process runs on.
-    #[must_use]
     pub fn system() -> Self {
         Self {
             clock: Clock::system(),
@@ -91,7 +90,6 @@ impl Machine {
     }
 
     /// The host of a simulation: its name and clock, the network around it, and the seed of its random numbers.
-    #[must_use]
     pub fn simulated(name: &str, clock: Clock, network: impl Dial, seed: u64) -> Self {
         Self {
             clock,
@@ -117,19 +115,16 @@ impl Machine {
     }
 
     /// Memory of the machine, if it is limited.
-    #[must_use]
     pub const fn memory(&self) -> Option<&Memory> {
         self.memory.as_ref()
     }
 
     /// Clock of the machine.
-    #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
     /// Host name of the machine, which in a pod is the name of the pod.
-    #[must_use]
     pub fn name(&self) -> String {
         match &self.simulation {
             None => fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default(),
@@ -138,7 +133,6 @@ impl Machine {
     }
 
     /// A random number.
-    #[must_use]
     pub fn random(&self) -> u64 {
         match &self.simulation {
             None => random_of_system(),
@@ -147,7 +141,6 @@ impl Machine {
     }
 
     /// A random duration below `bound`, in whole milliseconds, so that clients that failed together do not retry together.
-    #[must_use]
     pub fn jitter(&self, bound: Duration) -> Duration {
         let millis = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
         // No bound, no jitter.
@@ -174,7 +167,6 @@ impl Machine {
     }
 
     /// Opens connections of plain bytes, each within `limit`.
-    #[must_use]
     pub fn connector(&self, limit: Option<Duration>) -> Connector {
         let mut system = HttpConnector::new();
         // TLS is added around this connector, so the URIs that it gets are `https`.
@@ -190,7 +182,6 @@ impl Machine {
     }
 
     /// Returns whether this machine is a host of a simulation.
-    #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.simulation.is_some()
     }

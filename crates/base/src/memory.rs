@@ -34,7 +34,6 @@ pub struct Memory {
 
 impl Memory {
     /// Memory of this many bytes, of which nothing is in use.
-    #[must_use]
     pub fn unused(limit: usize) -> Self {
         Self::new(limit, || 0)
     }
@@ -55,7 +54,6 @@ impl Memory {
     }
 
     /// The limit, in bytes.
-    #[must_use]
     pub const fn limit(&self) -> usize {
         self.limit
     }
@@ -82,13 +80,11 @@ impl Memory {
     }
 
     /// The budget of copies of objects.
-    #[must_use]
     pub const fn copies(&self) -> &Arc<CopyBudget> {
         &self.copies
     }
 
     /// The bytes that are resident now.
-    #[must_use]
     pub fn resident(&self) -> usize {
         (self.resident)()
     }

@@ -18,13 +18,11 @@ fn is_control(character: char) -> bool {
 }
 
 /// The text on one line, with every control character escaped.
-#[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| None)
 }
 
 /// The text with every control character escaped but line breaks and the given sequences.
-#[must_use]
 pub fn lines<'t>(text: &'t str, allowed: &[&str]) -> Cow<'t, str> {
     escaped(text, |rest| {
         let mut allowed = allowed.iter().chain(&["\n"]);

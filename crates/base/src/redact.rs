@@ -40,14 +40,12 @@ impl fmt::Debug for Redactor {
 
 impl Redactor {
     /// A redactor of these credentials; empty ones are none.
-    #[must_use]
     pub fn new(credentials: Vec<String>) -> Self {
         let credentials = credentials.into_iter().filter(|text| !text.is_empty());
         Self(credentials.collect())
     }
 
     /// The beginning of a message, without credentials.
-    #[must_use]
     pub fn redact(&self, text: &str) -> String {
         // Truncated after phrases are hidden, which are not recognized in part, and before words are, which are.
         let text = self.without_phrases(text);
@@ -94,7 +92,6 @@ fn has_part_of(word: &str, secret: &str) -> bool {
 }
 
 /// The part of a server's message that is kept.
-#[must_use]
 pub fn truncate(message: &str) -> &str {
     let end = message.char_indices().nth(MESSAGE_MAX);
     end.map_or(message, |(end, _)| message.get(..end).unwrap_or_default())

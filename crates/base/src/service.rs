@@ -50,7 +50,6 @@ impl Switch for Arg {
 }
 
 /// A flag that the environment can give, too: `--sync-period` as `FORETIDE_SYNC_PERIOD`.
-#[must_use]
 pub fn with_variable(arg: Arg) -> Arg {
     let Some(flag) = arg.get_long() else {
         return arg;
@@ -60,7 +59,6 @@ pub fn with_variable(arg: Arg) -> Arg {
 }
 
 /// Names of a flag that can be repeated, each once, in order; empty ones, as an empty variable gives them, are left out.
-#[must_use]
 pub fn distinct(names: Vec<String>) -> Vec<String> {
     let given = names.into_iter().filter(|name| !name.is_empty());
     given.collect::<BTreeSet<_>>().into_iter().collect()

@@ -21,7 +21,6 @@ pub struct SharedMap<K, V> {
 
 impl<K: Ord, V> SharedMap<K, V> {
     /// An empty map that evicts values that are not held elsewhere when it reaches this size.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
             limit,

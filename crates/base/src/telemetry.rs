@@ -249,7 +249,6 @@ impl Telemetry {
     }
 
     /// Returns whether the controller has received its first lists.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
@@ -330,7 +329,6 @@ impl Telemetry {
     }
 
     /// Everything in the `OpenMetrics` text format.
-    #[must_use]
     pub fn encode(&self) -> String {
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();

@@ -47,7 +47,6 @@ pub type EffectiveController<C> = Controller<C, Effective<C>>;
 
 impl<C: Cluster> EffectiveController<C> {
     /// A controller without state.
-    #[must_use]
     pub fn new(cluster: Arc<C>, clock: Clock, setup: Setup, shared: Shared) -> Self {
         let kind = Effective::new(Arc::clone(&cluster), &setup, shared.clone());
         Self::of_kind(cluster, kind, clock, setup, shared)

@@ -55,7 +55,6 @@ impl Affinity {
     /// assert!(!european.matches(&cluster("eu-test", "europe")));
     /// assert!(!european.matches(&cluster("us-1", "america")));
     /// ```
-    #[must_use]
     pub fn matches(&self, cluster: &Profile) -> bool {
         !self.exclude.contains(&cluster.name)
             && (self.names.is_empty() || self.names.contains(&cluster.name))

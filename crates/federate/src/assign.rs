@@ -44,7 +44,6 @@ impl Budget {
     /// // More than the budget stays too: the member's autoscaler lowers it.
     /// assert_eq!(budget.start(Some(Replicas::new(9)), true), Replicas::new(9));
     /// ```
-    #[must_use]
     pub fn start(self, present: Option<Replicas>, scaling_to_zero: bool) -> Replicas {
         let new = if scaling_to_zero {
             Replicas::ZERO
@@ -84,7 +83,6 @@ impl Budget {
 /// let max = |name: &str| budgets.members[name].max.get();
 /// assert_eq!((max("eu"), max("us")), (2, 8));
 /// ```
-#[must_use]
 pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
     let most = share(policy, bounds.max, candidates, Surplus::Spread);
     let mut capped = candidates.to_vec();

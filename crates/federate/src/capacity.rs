@@ -147,7 +147,6 @@ const PRIORITY_CLASS: &str = "PriorityClass";
 /// let requests = effective_requests(&containers, &Requests::default(), &cpu(10));
 /// assert_eq!(requests.get("cpu"), Some(510));
 /// ```
-#[must_use]
 pub fn effective_requests(
     containers: &[(ContainerRole, Requests)],
     of_pod: &Requests,
@@ -211,7 +210,6 @@ impl Supply {
     /// let shape = PodShape { requests: Requests::from_iter([("cpu", 1500)]), ..PodShape::default() };
     /// assert_eq!(supply.capacity(&shape).replicas.get(), 2);
     /// ```
-    #[must_use]
     pub fn capacity(&self, shape: &PodShape) -> Estimate {
         let mut free = self.free();
         // Pending pods of other workloads get a node first.
@@ -318,7 +316,6 @@ impl Node {
     /// let tolerations = vec![Toleration { key: Some("gpu".into()), ..Toleration::default() }];
     /// assert!(node.takes(&PodShape { tolerations, ..PodShape::default() }));
     /// ```
-    #[must_use]
     pub fn takes(&self, shape: &PodShape) -> bool {
         let selector = &shape.node_selector;
         let terms = shape.node_affinity.as_ref();
@@ -342,7 +339,6 @@ impl NodeTerm {
 impl Quota {
     /// True if pods of a priority class (empty for none) count. Other scopes than `PriorityClass` are not evaluated:
     /// a quota that has one counts nothing here.
-    #[must_use]
     pub fn counts(&self, priority_class: &str) -> bool {
         let mut pod = Labels::new();
         if !priority_class.is_empty() {
@@ -372,7 +368,6 @@ impl Quota {
     /// // Three more by cpu, nine more by the number of pods.
     /// assert_eq!(quota.room(&shape), Some(Replicas::new(3)));
     /// ```
-    #[must_use]
     pub fn room(&self, shape: &PodShape) -> Option<Replicas> {
         if !self.counts(&shape.priority_class) {
             return None;

@@ -89,7 +89,6 @@ impl Action {
     /// assert!(Action::Wake.writes());
     /// assert!(!Action::Hold.writes());
     /// ```
-    #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Keep | Self::Hold)
     }
@@ -107,13 +106,11 @@ macro_rules! reasons {
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
             /// The word in status.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
             /// The text: lower case, no full stop.
-            #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
@@ -212,7 +209,6 @@ impl MemberDecision {
     /// };
     /// assert_eq!(decision.sentence(), "max 7 -> 10: it needs more than its maximum");
     /// ```
-    #[must_use]
     pub fn sentence(&self) -> String {
         let mut text = self.change();
         if !text.is_empty() {
@@ -223,7 +219,6 @@ impl MemberDecision {
     }
 
     /// The reason without the change.
-    #[must_use]
     pub fn cause(&self) -> &str {
         if self.because.is_empty() {
             self.reasons.first().map_or("", |reason| reason.text())
@@ -257,7 +252,6 @@ impl FleetDecision {
     /// The decision for one member.
     ///
     /// `None` for one that is not a member, or has nothing to do with the fleet.
-    #[must_use]
     pub fn member(&self, name: &str) -> Option<&MemberDecision> {
         let at = self
             .members
@@ -267,7 +261,6 @@ impl FleetDecision {
 
     /// Summarizes the decision, without a full stop: each member that changes, or that none does, and what no member
     /// can take.
-    #[must_use]
     pub fn message(&self) -> String {
         let changed: Vec<_> = self
             .members

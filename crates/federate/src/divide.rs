@@ -58,7 +58,6 @@ pub enum Ties {
 
 impl Recipient<'_> {
     /// The effective upper bound.
-    #[must_use]
     pub fn top(&self) -> u32 {
         self.max.max(self.min)
     }
@@ -81,7 +80,6 @@ impl Split {
     ///
     /// assert_eq!(Split { shares: vec![2, 8], left: 1 }.total(), 10);
     /// ```
-    #[must_use]
     pub fn total(&self) -> u64 {
         sum(&self.shares)
     }
@@ -111,7 +109,6 @@ impl Split {
 /// // The exact shares are 1.67, 3.33 and 5.
 /// assert_eq!((split.shares, split.left), (vec![1, 4, 5], 0));
 /// ```
-#[must_use]
 pub fn quota_split(n: u32, recipients: &[Recipient<'_>]) -> Split {
     weighted_first(n, recipients, quota)
 }
@@ -130,7 +127,6 @@ pub fn quota_split(n: u32, recipients: &[Recipient<'_>]) -> Split {
 /// assert_eq!(webster(10, &recipients, Ties::default()).shares, [2, 3, 5]);
 /// assert_eq!(webster(11, &recipients, Ties::default()).shares, [2, 4, 5]);
 /// ```
-#[must_use]
 pub fn webster(n: u32, recipients: &[Recipient<'_>], ties: Ties) -> Split {
     weighted_first(n, recipients, |n, recipients| {
         highest_quotients(n, recipients, ties)
@@ -152,7 +148,6 @@ pub fn webster(n: u32, recipients: &[Recipient<'_>], ties: Ties) -> Split {
 /// assert_eq!(fill(12, &tiers, Surplus::Spread).shares, [10, 2]);
 /// assert_eq!(fill(12, &tiers, Surplus::Keep).left, 2);
 /// ```
-#[must_use]
 pub fn fill(n: u32, tiers: &[Vec<Recipient<'_>>], surplus: Surplus) -> Split {
     fill_by(n, tiers, surplus, quota_split)
 }

@@ -315,7 +315,6 @@ impl Entry {
     /// let failed = Entry { share_status: ShareStatus::Failed, ..Entry::default() };
     /// assert!(!failed.has_share());
     /// ```
-    #[must_use]
     pub fn has_share(&self) -> bool {
         matches!(
             self.share_status,

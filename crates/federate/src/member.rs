@@ -81,7 +81,6 @@ impl Pods {
     /// };
     /// assert_eq!(pods.placed(), Replicas::new(5));
     /// ```
-    #[must_use]
     pub fn placed(&self) -> Replicas {
         Replicas::new(self.replicas.get().saturating_sub(self.unschedulable.get()))
     }

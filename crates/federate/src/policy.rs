@@ -55,7 +55,6 @@ impl Policy {
     /// # Units
     /// `delay` 60 s, `toleration` 300 s, `cooldown` 120 s, `settle` 3 observations: the documented defaults of the
     /// spec. `period`, `tolerance` and `generation` do not come from the spec; here they are 15 s, 0.1 and 1.
-    #[must_use]
     pub fn new(kind: AssignmentKind, bounds: ReplicaBounds) -> Self {
         Self {
             kind,

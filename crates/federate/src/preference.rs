@@ -21,7 +21,6 @@ impl Policy {
     ///
     /// A lower limit wins over a smaller upper one. `Duplicated` ignores limits. Whether a missing weight or priority
     /// excludes the cluster depends on the other clusters: see [`Policy::effective_preferences`].
-    #[must_use]
     pub fn effective_preference(&self, cluster: &Profile) -> Option<EffectivePreference> {
         let matching = self.preferences.iter();
         self.merge(cluster, matching.filter(|p| p.targets.matches(cluster)))
@@ -79,7 +78,6 @@ impl Policy {
     /// assert_eq!(merged[0].map(|preference| preference.priority), Ok(Some(1)));
     /// assert_eq!(merged[1], Err(Dropped::NoPreference));
     /// ```
-    #[must_use]
     pub fn effective_preferences<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a Profile>,

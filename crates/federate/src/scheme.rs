@@ -66,7 +66,6 @@ pub enum Remark {
 
 impl Remark {
     /// The text: lower case, no full stop.
-    #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::NoWeights => "all weights are zero, so all members weigh the same",
@@ -230,7 +229,6 @@ impl<'a> Parties<'a> {
 /// let split = share(&policy, Replicas::new(5), &members, Surplus::Keep);
 /// assert_eq!(split.shares, [2, 3]);
 /// ```
-#[must_use]
 pub fn share(
     policy: &Policy,
     n: Replicas,
@@ -276,7 +274,6 @@ pub fn share(
 /// let split = distribute(&policy, Replicas::new(6), &members, &BTreeMap::new());
 /// assert_eq!(split.shares, [2, 4]);
 /// ```
-#[must_use]
 pub fn distribute(
     policy: &Policy,
     n: Replicas,
@@ -301,7 +298,6 @@ pub fn distribute(
 /// # Units
 /// Replicas for capacities, thousandths of a replica for demand, and the numbers of the spec for preferences; only
 /// their ratios matter.
-#[must_use]
 pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
     let (max, weight) = (policy.bounds.max.get(), policy.scheme().weight);
     let weights: Vec<_> = candidates.iter().map(|it| weight(it, max)).collect();

@@ -85,7 +85,6 @@ impl Toleration {
     /// let of_another_key = Toleration { key: Some("gpu".into()), ..Toleration::default() };
     /// assert!(!of_another_key.tolerates(&taint));
     /// ```
-    #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.key.as_ref().is_none_or(|key| *key == taint.key)
             && self

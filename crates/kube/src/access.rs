@@ -65,7 +65,6 @@ impl KubeAccess {
 impl KubeArgs {
     /// The access of the flags. Without any flag the order is that of controller-runtime: `$KUBECONFIG`, the account of
     /// the pod, `~/.kube/config`.
-    #[must_use]
     pub fn access(&self) -> KubeAccess {
         let Surroundings {
             names_kubeconfig,

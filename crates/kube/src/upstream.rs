@@ -49,7 +49,6 @@ struct Clients {
 
 impl HttpsUpstream {
     /// A client; nothing is read or sent yet.
-    #[must_use]
     pub fn new(settings: UpstreamSettings, machine: Machine) -> Self {
         Self {
             name: settings.url.as_str().trim_end_matches('/').to_owned(),

@@ -161,7 +161,6 @@ pub struct Page {
 
 impl Visible {
     /// Returns whether the reader may see the objects of a namespace.
-    #[must_use]
     pub fn allows(&self, namespace: &str) -> bool {
         match self {
             Self::All => true,
@@ -174,7 +173,6 @@ impl Visible {
 
 impl Page {
     /// The page of what `host` records in `log`.
-    #[must_use]
     pub fn new(log: Arc<DecisionLog>, host: Arc<dyn Host>) -> Self {
         Self {
             log,
@@ -184,7 +182,6 @@ impl Page {
     }
 
     /// The recorded decisions.
-    #[must_use]
     pub fn log(&self) -> &Arc<DecisionLog> {
         &self.log
     }
@@ -212,7 +209,6 @@ impl Page {
     }
 
     /// Identity of this process and age of its data.
-    #[must_use]
     pub fn overview(&self, visible: &Visible, reader: Option<String>) -> Overview {
         let namespaces = match visible {
             Visible::All => None,
@@ -239,7 +235,6 @@ impl Page {
     }
 
     /// The members of fleets.
-    #[must_use]
     pub fn clusters(&self, visible: &Visible) -> ClustersView {
         let members = self.host.members();
         let mut clusters = BTreeMap::new();
@@ -265,7 +260,6 @@ impl Page {
     }
 
     /// Health of the sources that Foretide reads.
-    #[must_use]
     pub fn health(&self, visible: &Visible) -> HealthView {
         let Health {
             unready,

@@ -55,7 +55,6 @@ impl DecisionLog {
     const DEFAULT_BYTES: usize = 64 << 20;
 
     /// A log whose minutes take at most this much memory.
-    #[must_use]
     pub fn new(bytes: usize) -> Self {
         Self {
             objects: RwLock::default(),
@@ -94,14 +93,12 @@ impl DecisionLog {
     }
 
     /// The namespaces of recorded autoscalers.
-    #[must_use]
     pub fn namespaces(&self) -> BTreeSet<String> {
         let objects = self.read();
         objects.keys().map(|key| key.namespace.clone()).collect()
     }
 
     /// Returns a counter that changes whenever something that a reader sees has changed.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
@@ -194,7 +191,6 @@ fn lock(object: &Mutex<Object>) -> MutexGuard<'_, Object> {
 }
 
 /// The key of an object.
-#[must_use]
 pub fn key_of(autoscaler: &Autoscaler) -> ObjectKey {
     key_at(autoscaler.kind(), autoscaler.namespace(), autoscaler.name())
 }

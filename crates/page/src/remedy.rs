@@ -287,7 +287,6 @@ const TABLE: &[(&[&str], &str, Line)] = &[
 ];
 
 /// The suggested action for a reason, where its message does not contain it.
-#[must_use]
 pub fn advice(reason: &str) -> Option<&'static str> {
     row(reason).map(|(_, text, _)| *text)
 }
@@ -297,7 +296,6 @@ fn row(reason: &str) -> Option<&'static (&'static [&'static str], &'static str, 
 }
 
 /// The remedy for a condition of this autoscaler; `namespace` is that of the controller, if it runs in the cluster.
-#[must_use]
 pub fn of(condition: &Condition, recorded: &Recorded, namespace: Option<&str>) -> Option<Remedy> {
     let (_, text, line) = row(cause(condition, &recorded.latest))?;
     Some(Remedy {

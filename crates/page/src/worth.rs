@@ -83,7 +83,6 @@ impl Page {
     }
 
     /// The summed benefit of Foretide for all autoscalers that the reader may see, as far as it is known.
-    #[must_use]
     pub fn worth_of_all(&self, visible: &Visible) -> Worth {
         let all = self.log.all(visible);
         let known = self.worth.known(&all);

@@ -53,7 +53,6 @@ impl std::fmt::Debug for Prometheus {
 
 impl Prometheus {
     /// Prepares a client; nothing is read or sent yet.
-    #[must_use]
     pub fn new(server: &HistoryServer, machine: &Machine) -> Self {
         Self::with_timeout(server, machine, TIMEOUT)
     }
@@ -119,7 +118,6 @@ impl Prometheus {
     }
 
     /// Health of the server, under the name of its endpoint.
-    #[must_use]
     pub fn health(&self, name: &str) -> ServerHealth {
         let credentials = self.sessions.status();
         ServerHealth {
@@ -131,13 +129,11 @@ impl Prometheus {
     }
 
     /// The headers that are sent to the server, in words; one of them may name a tenant.
-    #[must_use]
     pub fn headers_in_words(&self) -> Option<String> {
         self.sessions.server().credentials().headers_in_words()
     }
 
     /// Number of changes of the tenant.
-    #[must_use]
     pub fn version(&self) -> u64 {
         self.sessions.version()
     }

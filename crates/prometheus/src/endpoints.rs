@@ -46,7 +46,6 @@ impl Default for EndpointNames {
 
 impl Endpoints {
     /// The names of the endpoints, for the queries that are made.
-    #[must_use]
     pub fn names(&self, cluster_label: &str) -> EndpointNames {
         EndpointNames {
             hub: self.hub.is_some(),

@@ -63,7 +63,6 @@ impl MetricName {
     }
 
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -89,7 +88,6 @@ impl LabelName {
     }
 
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -101,13 +99,11 @@ pub struct RegexValue(String);
 
 impl RegexValue {
     /// The empty expression.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// An expression that the administrator wrote.
-    #[must_use]
     pub fn written(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -132,7 +128,6 @@ impl RegexValue {
     }
 
     /// The expression as RE2 text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -202,13 +197,11 @@ impl Matcher {
     }
 
     /// The label whose value is compared.
-    #[must_use]
     pub const fn label(&self) -> &LabelName {
         &self.name
     }
 
     /// Operator and value of the comparison.
-    #[must_use]
     pub const fn test(&self) -> &Match {
         &self.test
     }
@@ -392,13 +385,11 @@ impl Query {
     }
 
     /// Text that `scope` has checked.
-    #[must_use]
     pub const fn admitted(text: String) -> Self {
         Self(text)
     }
 
     /// The text, as it is sent.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -419,7 +410,6 @@ fn is_identifier(text: &str, extra: &str) -> bool {
 }
 
 /// The beginning of a text from outside, short enough for the message of a condition.
-#[must_use]
 pub fn excerpt(text: &str) -> String {
     words::excerpt(text, 200)
 }

@@ -133,7 +133,6 @@ pub enum BuiltInError {
 
 impl BuiltInError {
     /// The reason of a condition, in `UpperCamelCase`.
-    #[must_use]
     pub const fn reason(&self) -> &'static str {
         "NoHistoryQuery"
     }

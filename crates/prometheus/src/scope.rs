@@ -370,7 +370,6 @@ fn check_modifier(modifier: &mut BinModifier) -> Result<(), AdmitError> {
 
 /// True if every selector of the text has the exact namespace as a matcher: for tests, independent of the guard.
 #[cfg(test)]
-#[must_use]
 pub fn is_bound(text: &str, namespace: &str) -> bool {
     fn selectors(tree: &Expr, found: &mut Vec<VectorSelector>) {
         match tree {

@@ -57,7 +57,6 @@ enum Command {
 
 impl Cli {
     /// Runs the server on a machine until it is stopped or fails.
-    #[must_use]
     pub fn run(self, machine: &Machine) -> ExitCode {
         match self.command {
             Command::Adapter(args) => {

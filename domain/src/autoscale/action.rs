@@ -47,7 +47,6 @@ pub enum Action {
 
 impl Action {
     /// Returns true if the action sets the count to zero.
-    #[must_use]
     pub fn scales_to_zero(self) -> bool {
         matches!(self, Self::Scale { to, .. } | Self::Pin { to } if to == Replicas::ZERO)
     }

@@ -69,7 +69,6 @@ pub struct Decision {
 
 impl Decision {
     /// The largest proposal of each source; without those that are not configured or propose no count.
-    #[must_use]
     pub fn proposed(&self) -> BTreeMap<Source, Replicas> {
         Source::ALL
             .iter()

@@ -173,7 +173,6 @@ impl History {
     /// assert!(history.holds(now + SignedDuration::from_mins(4)));
     /// assert!(!history.holds(now + SignedDuration::from_mins(5)));
     /// ```
-    #[must_use]
     pub fn lost(now: Timestamp, behavior: Option<&Behavior>, settings: &Settings) -> Self {
         let window = StabilizationWindows::in_force(behavior, settings).down;
         let period = behavior
@@ -187,7 +186,6 @@ impl History {
     }
 
     /// Returns true if lost history forbids a scale-down at `now`.
-    #[must_use]
     pub fn holds(&self, now: Timestamp) -> bool {
         self.hold_until.is_some_and(|until| now < until)
     }

@@ -27,7 +27,6 @@ use crate::words::{counted, span};
 impl Decision {
     /// Explanation of the count in one English sentence without a full stop. Times of a cron window are in its own
     /// zone, others are UTC; the same decision always gives the same sentence.
-    #[must_use]
     pub fn message(&self) -> String {
         match self.limit {
             Some(Limit::InvalidBounds) => {
@@ -55,7 +54,6 @@ impl Decision {
     ///
     /// The clause is the part of [`Decision::message`] after the semicolon, and the message of the conditions
     /// `AbleToScale` and `ScalingLimited`.
-    #[must_use]
     pub(super) fn limit_clause(&self) -> String {
         let until = self
             .limit_until

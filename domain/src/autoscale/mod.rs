@@ -106,7 +106,6 @@ pub use limit::Limit;
 /// );
 /// # Ok::<(), jiff::Error>(())
 /// ```
-#[must_use]
 pub fn decide(
     workload: &Workload,
     inputs: &Inputs,

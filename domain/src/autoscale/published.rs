@@ -65,7 +65,6 @@ impl Amounts {
     /// assert_eq!(amounts, Some(("1200m".to_owned(), "200m".to_owned())));
     /// assert_eq!(Amounts::of(f64::NAN, 0.2), None);
     /// ```
-    #[must_use]
     pub fn of(total: f64, per_pod: f64) -> Option<Self> {
         let replicas = Replicas::for_demand(total / per_pod);
         let (total, per_pod) = (Quantity::nearest(total)?, Quantity::nearest(per_pod)?);
@@ -111,7 +110,6 @@ impl CronInputs {
     /// assert_eq!(closed.count(), Replicas::new(2));
     /// assert_eq!(CronInputs { has_metrics: false, ..closed }.count(), Replicas::new(5));
     /// ```
-    #[must_use]
     pub fn count(self) -> Replicas {
         match (self.open, self.current) {
             (Some(open), _) => open.max(self.min),

@@ -123,7 +123,6 @@ fn field_count_hint(found: usize) -> &'static str {
 
 impl ExpressionError {
     /// The condition reason of every unusable expression.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Zone(zone) => zone.reason(),
@@ -216,7 +215,6 @@ impl Expression {
     }
 
     /// The text that the expression was read from.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -230,7 +228,6 @@ impl Expression {
     /// assert_eq!(expression.zone_name(), Some("Asia/Tokyo"));
     /// # Ok::<(), foretide_domain::cron::ExpressionError>(())
     /// ```
-    #[must_use]
     pub fn zone_name(&self) -> Option<&str> {
         self.zone_name.as_deref()
     }
@@ -246,7 +243,6 @@ impl Expression {
     /// assert!(!leap_day.never_fires());
     /// # Ok::<(), foretide_domain::cron::ExpressionError>(())
     /// ```
-    #[must_use]
     pub fn never_fires(&self) -> bool {
         self.minute.is_empty()
             || self.hour.is_empty()
@@ -264,7 +260,6 @@ impl Expression {
     }
 
     /// Returns true if both name the same times of the same days, however written; zones are not compared.
-    #[must_use]
     pub(super) fn same_times(&self, other: &Self) -> bool {
         self.minute.values() == other.minute.values()
             && self.hour.values() == other.hour.values()
@@ -273,7 +268,6 @@ impl Expression {
     }
 
     /// Returns true if both day fields restrict, so that a day matching either of them counts.
-    #[must_use]
     pub(super) fn joins_days_by_or(&self) -> bool {
         matches!(self.days(), Days::Either(..))
     }

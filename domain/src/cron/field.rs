@@ -185,7 +185,6 @@ impl Field {
     /// assert_eq!(Field::DayOfMonth.range(), (1, 31));
     /// assert_eq!(Field::DayOfWeek.range(), (0, 6));
     /// ```
-    #[must_use]
     pub fn range(self) -> (u32, u32) {
         match self {
             Self::Minute => (0, 59),

@@ -74,7 +74,6 @@ words! {
 /// assert_eq!(findings[0].lint, Lint::TimeZoneMissing);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use]
 pub fn lint(windows: &[Window], bounds: ReplicaBounds, now: Timestamp) -> Vec<Finding> {
     let ahead: Vec<Vec<Activity>> = windows
         .iter()
@@ -121,7 +120,6 @@ impl Lint {
     /// assert!(Lint::NeverFires.is_error());
     /// assert!(!Lint::EitherDay.is_error());
     /// ```
-    #[must_use]
     pub fn is_error(self) -> bool {
         matches!(self, Self::ZeroLength | Self::NeverFires)
     }

@@ -48,7 +48,6 @@ pub struct Occurrence {
 /// assert_eq!(next, Some("2026-03-09T08:00:00Z".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use]
 pub fn next_after(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
     Search::new(expression, zone).after(t).map(|found| found.at)
 }
@@ -69,7 +68,6 @@ pub fn next_after(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<
 /// assert_eq!(last, Some("2026-03-06T08:00:00Z".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use]
 pub fn last_at_or_before(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
     Search::new(expression, zone)
         .at_or_before(t)

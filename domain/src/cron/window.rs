@@ -149,7 +149,6 @@ pub enum WindowError {
 /// assert_eq!(largest.map(|window| window.name()), Some("high"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use]
 pub fn largest_active(windows: &[Window], now: Timestamp) -> Option<&Window> {
     windows
         .iter()
@@ -189,7 +188,6 @@ impl WindowText<'_> {
 
 impl WindowField {
     /// The field's name in a manifest.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -202,7 +200,6 @@ impl WindowField {
 
 impl WindowError {
     /// The condition reason.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Expression { source, .. } => source.reason(),
@@ -215,7 +212,6 @@ impl WindowError {
 
 impl WindowProblem {
     /// The condition reason.
-    #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
             Self::ZeroLength => "ZeroLength",
@@ -272,19 +268,16 @@ impl Window {
     }
 
     /// The cron's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Expression of the start.
-    #[must_use]
     pub fn start(&self) -> &Expression {
         &self.start.expression
     }
 
     /// Expression of the end.
-    #[must_use]
     pub fn end(&self) -> &Expression {
         &self.end.expression
     }
@@ -297,37 +290,31 @@ impl Window {
     }
 
     /// The zone of the `timezone` field.
-    #[must_use]
     pub fn zone(&self) -> &Zone {
         &self.zone
     }
 
     /// The zone the start is read in.
-    #[must_use]
     pub fn start_zone(&self) -> &Zone {
         &self.start.zone
     }
 
     /// The zone the end is read in.
-    #[must_use]
     pub fn end_zone(&self) -> &Zone {
         &self.end.zone
     }
 
     /// Replicas proposed while active.
-    #[must_use]
     pub fn target_replicas(&self) -> u32 {
         self.target_replicas
     }
 
     /// Reason why the window can never be active.
-    #[must_use]
     pub fn problem(&self) -> Option<WindowProblem> {
         self.problem
     }
 
     /// Returns true if the window is active at `now`.
-    #[must_use]
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.active_start(now).is_some()
     }
@@ -338,7 +325,6 @@ impl Window {
     /// - Active exactly from a start up to the next end, whatever the zone's clocks do.
     /// - The same transition for every instant up to it, where it is found.
     /// - Bounded work, however many windows touch.
-    #[must_use]
     pub fn state(&self, now: Timestamp) -> WindowState {
         let start = self.active_start(now);
         let next_transition = match start {
@@ -354,7 +340,6 @@ impl Window {
 
     /// Beginning of the activity at `now`; `None` when inactive, or when each start within the search limit coincides
     /// with an end.
-    #[must_use]
     pub fn active_since(&self, now: Timestamp) -> Option<Timestamp> {
         self.activity_start(self.active_start(now)?)
     }

@@ -64,7 +64,6 @@ pub enum Ambiguity {
 
 impl ZoneError {
     /// The condition reason of every unusable zone.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         "InvalidTimeZone"
     }
@@ -74,7 +73,6 @@ impl ZoneError {
 
 impl Zone {
     /// Universal time.
-    #[must_use]
     pub fn utc() -> Self {
         Self {
             name: "UTC".into(),
@@ -143,25 +141,21 @@ impl Zone {
     }
 
     /// The zone's IANA name; `UTC` for an empty field, the actual zone for `Local`.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns true if the field was empty, so that UTC was assumed.
-    #[must_use]
     pub fn is_assumed(&self) -> bool {
         self.origin == Origin::Empty
     }
 
     /// Returns true if the field was `Local`.
-    #[must_use]
     pub fn is_local(&self) -> bool {
         self.origin == Origin::Local
     }
 
     /// Rules of the zone, for printing times in it.
-    #[must_use]
     pub fn rules(&self) -> &TimeZone {
         &self.rules
     }
@@ -212,7 +206,6 @@ impl Zone {
     /// assert_eq!(skipped, Some(("2026-03-29T01:00:00Z".parse()?, Ambiguity::Gap)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn resolve(&self, civil: DateTime) -> Option<(Timestamp, Ambiguity)> {
         match self.rules.to_ambiguous_timestamp(civil).offset() {
             AmbiguousOffset::Unambiguous { offset } => {

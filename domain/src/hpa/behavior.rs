@@ -118,7 +118,6 @@ pub struct StabilizationWindows {
 
 impl StabilizationWindows {
     /// The windows in force: where none is written, the controller's flag for down and none for up.
-    #[must_use]
     pub fn in_force(behavior: Option<&Behavior>, settings: &Settings) -> Self {
         let default = Behavior::default();
         let rules = behavior.unwrap_or(&default);
@@ -144,7 +143,6 @@ impl StabilizationWindows {
     /// // Without `behavior`, a value exactly as old as the window still counts.
     /// assert!(windows.reaches(windows.down, at, at + five_minutes));
     /// ```
-    #[must_use]
     pub fn reaches(self, window: SignedDuration, at: Timestamp, now: Timestamp) -> bool {
         let age = now.duration_since(at);
         age < window || (self.inclusive && age == window)
@@ -153,7 +151,6 @@ impl StabilizationWindows {
 
 impl Behavior {
     /// The rules of one direction, as written.
-    #[must_use]
     pub const fn rules(&self, direction: Direction) -> &ScalingRules {
         match direction {
             Direction::Up => &self.scale_up,
@@ -162,7 +159,6 @@ impl Behavior {
     }
 
     /// The stabilization window in force: up 0 s, down the controller's flag where none is written.
-    #[must_use]
     pub fn window(&self, direction: Direction, settings: &Settings) -> SignedDuration {
         self.rules(direction).window.unwrap_or(match direction {
             Direction::Up => SignedDuration::ZERO,
@@ -171,7 +167,6 @@ impl Behavior {
     }
 
     /// The policies in force: up 4 pods or 100 % per 15 s, down 100 % per 15 s where none are written.
-    #[must_use]
     pub fn policies(&self, direction: Direction) -> &[ScalingPolicy] {
         match (&self.rules(direction).policies, direction) {
             (Some(written), _) => written,
@@ -181,13 +176,11 @@ impl Behavior {
     }
 
     /// The choice among policies in force: the largest change where none is written.
-    #[must_use]
     pub fn select(&self, direction: Direction) -> PolicySelect {
         self.rules(direction).select.unwrap_or_default()
     }
 
     /// The longest period of the policies of one direction; zero without policies.
-    #[must_use]
     pub fn longest_period(&self, direction: Direction) -> SignedDuration {
         self.policies(direction)
             .iter()
@@ -197,7 +190,6 @@ impl Behavior {
     }
 
     /// The tolerances in force: the flag in a direction where none is written.
-    #[must_use]
     pub fn tolerance(behavior: Option<&Self>, settings: &Settings) -> Tolerance {
         let (down, up) = behavior.map_or((None, None), |behavior| {
             (behavior.scale_down.tolerance, behavior.scale_up.tolerance)
@@ -224,7 +216,6 @@ impl Behavior {
     /// assert_eq!(limit(Replicas::new(2)), Replicas::new(6));
     /// assert_eq!(limit(Replicas::new(10)), Replicas::new(20));
     /// ```
-    #[must_use]
     pub fn up_limit(&self, current: Replicas, log: &Log, now: Timestamp) -> Replicas {
         let reaches = self.reaches(Direction::Up, current, log, now);
         match self.select(Direction::Up) {
@@ -240,7 +231,6 @@ impl Behavior {
     ///
     /// Per policy `start - value` or `trunc(start * (1 - value/100))`; the largest *change* is the
     /// smallest count, so `Max` takes the minimum. `Disabled`: `current`.
-    #[must_use]
     pub fn down_limit(&self, current: Replicas, log: &Log, now: Timestamp) -> Replicas {
         let reaches = self.reaches(Direction::Down, current, log, now);
         match self.select(Direction::Down) {
@@ -304,7 +294,6 @@ fn as_f64(n: i64) -> f64 {
 /// assert_eq!(log.changed(Direction::Up, period, at + SignedDuration::from_secs(10)), 2);
 /// assert_eq!(log.changed(Direction::Up, period, at + period), 0);
 /// ```
-#[must_use]
 pub fn record_scale(
     mut log: Log,
     behavior: Option<&Behavior>,

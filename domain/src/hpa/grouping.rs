@@ -47,7 +47,6 @@ pub struct Grouped<'a> {
 /// | has a sample, but of its start-up (CPU only) | unready |
 /// | has a sample | ready |
 /// | has none | missing |
-#[must_use]
 pub fn group_pods<'a, S: std::hash::BuildHasher>(
     pods: &'a [Arc<Pod>],
     mut samples: HashMap<&str, Sample, S>,

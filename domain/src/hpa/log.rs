@@ -55,7 +55,6 @@ pub struct ScaleEvent {
 
 impl Log {
     /// The recommendations; none when the log has not started.
-    #[must_use]
     pub fn recommendations(&self) -> &[Recommendation] {
         self.recommendations.as_deref().unwrap_or_default()
     }
@@ -99,7 +98,6 @@ impl Log {
     }
 
     /// Sum of the changes in one direction within `period` before `now`. An event of exactly that age does not count.
-    #[must_use]
     pub fn changed(&self, direction: Direction, period: SignedDuration, now: Timestamp) -> i64 {
         let events = match direction {
             Direction::Up => &self.scale_up,
@@ -113,7 +111,6 @@ impl Log {
     }
 
     /// The count `period` before `now`, computed backwards from `current`; may be out of range.
-    #[must_use]
     pub(super) fn replicas_before(
         &self,
         current: Replicas,

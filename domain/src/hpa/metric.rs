@@ -129,7 +129,6 @@ impl Target {
     /// // A custom metric of pods has no request to take a percentage of.
     /// assert_eq!(Target::read(MetricKind::Pods, written), Target::Unusable);
     /// ```
-    #[must_use]
     pub fn read(kind: MetricKind, written: WrittenTarget<'_>) -> Self {
         let average = written.average_value.map(Self::AverageValue);
         let value = written.value.map(Self::Value);
@@ -148,7 +147,6 @@ impl Target {
 
 impl MetricSpec {
     /// The type of the metric.
-    #[must_use]
     pub const fn kind(&self) -> MetricKind {
         match self {
             Self::Resource { .. } => MetricKind::Resource,
@@ -161,13 +159,11 @@ impl MetricSpec {
     }
 
     /// Returns true if the total of the metric is a sum over the pods of the workload.
-    #[must_use]
     pub const fn is_of_pods(&self) -> bool {
         !matches!(self.kind(), MetricKind::Object | MetricKind::External)
     }
 
     /// Target of the metric; an unknown type has no usable one.
-    #[must_use]
     pub const fn target(&self) -> Target {
         match self {
             Self::Resource { target, .. }
@@ -193,7 +189,6 @@ impl MetricSpec {
     /// };
     /// assert_eq!(memory.identifier(), "container-resource.memory.app");
     /// ```
-    #[must_use]
     pub fn identifier(&self) -> String {
         match self {
             Self::Resource { name, .. } => format!("resource.{name}"),

@@ -39,7 +39,6 @@ pub struct Normalized {
 impl Normalized {
     /// Returns true if a bound or a rate limit changed the count, which is the status of the condition
     /// `ScalingLimited`.
-    #[must_use]
     pub fn limited(&self) -> bool {
         self.desired != self.stabilized
     }
@@ -67,7 +66,6 @@ impl Normalized {
 /// assert_eq!((got.desired, got.limit), (Replicas::new(20), ConditionReason::ScaleUpLimit));
 /// # Ok::<(), jiff::Error>(())
 /// ```
-#[must_use]
 pub fn normalize(
     hpa: &Hpa<'_>,
     step: Step,

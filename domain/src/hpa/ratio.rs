@@ -23,7 +23,6 @@ impl Tolerance {
     /// assert!(tolerance.covers(1.1));
     /// assert!(!tolerance.covers(0.94));
     /// ```
-    #[must_use]
     pub fn covers(self, ratio: f64) -> bool {
         (1.0 - self.down) <= ratio && ratio <= (1.0 + self.up)
     }

@@ -97,7 +97,6 @@ pub enum Verdict {
 /// assert_eq!(result.desired, Replicas::new(3));
 /// # Ok::<(), jiff::Error>(())
 /// ```
-#[must_use]
 pub fn reconcile(
     hpa: &Hpa<'_>,
     observation: &Observation,

@@ -29,7 +29,6 @@ pub struct Hpa<'a> {
 
 impl Hpa<'_> {
     /// Returns true if any metric can be read without pods: type Object or External.
-    #[must_use]
     pub fn reads_beyond_pods(&self) -> bool {
         self.metrics.iter().any(|metric| !metric.is_of_pods())
     }
@@ -37,7 +36,6 @@ impl Hpa<'_> {
     /// Returns true if metrics are computed at zero replicas.
     ///
     /// `scaled_to_zero`: the last change was this autoscaler's own, from above zero to zero.
-    #[must_use]
     pub(crate) fn computes_at_zero(&self, rule: ZeroRule, scaled_to_zero: bool) -> bool {
         let min_is_zero = self.bounds.min == Replicas::ZERO;
         match rule {

@@ -70,7 +70,6 @@ pub struct Ahead {
 
 impl ForecastAhead {
     /// The last time whose window the forecast covers; `None` without a forecast.
-    #[must_use]
     pub fn reach(&self, workload: &Workload) -> Option<Timestamp> {
         let (forecast, _) = self.made.as_ref().ok()?;
         forecast.end().checked_sub(window(forecast, workload)).ok()
@@ -117,7 +116,6 @@ fn window(forecast: &Forecast, workload: &Workload) -> SignedDuration {
 
 impl Ahead {
     /// The minutes from `now` on of a workload with this many replicas. A workload in Preview is scaled, too.
-    #[must_use]
     pub fn new(
         workload: Workload,
         forecasts: Vec<ForecastAhead>,

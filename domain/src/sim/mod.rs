@@ -171,7 +171,6 @@ impl Load {
     /// let load = Load { track: 0, demand: 12.0, target: 5.0 };
     /// assert_eq!(load.replicas(), 2.4);
     /// ```
-    #[must_use]
     pub fn replicas(&self) -> f64 {
         self.demand / self.target
     }
@@ -181,7 +180,6 @@ impl Load {
 
 impl Environment {
     /// Demand of each metric that a replica of the template carries; `None` for a metric without a target per replica.
-    #[must_use]
     pub fn targets(&self) -> Vec<Option<f64>> {
         let one = [self.template.serving("one", self.begin)];
         self.metrics
@@ -226,7 +224,6 @@ impl<'a> Run<'a> {
     /// A workload in Preview is scaled, too. `forecasters` belong to the metrics, in their order; without a prediction
     /// in the workload they are not used. The lead time is the start-up of the environment, as if measured, unless
     /// [`with_lead_time`](Self::with_lead_time) sets another one.
-    #[must_use]
     pub fn new(
         environment: &'a Environment,
         workload: Workload,
@@ -322,7 +319,6 @@ impl<'a> Run<'a> {
     }
 
     /// The forecast of the first metric that was made last.
-    #[must_use]
     pub fn forecast(&self) -> Option<&Forecast> {
         self.forecasters.first().and_then(MetricForecaster::latest)
     }
@@ -331,7 +327,6 @@ impl<'a> Run<'a> {
     /// one that asked for the most.
     ///
     /// `None` for every minute but the last decided one, and if no forecast was in force.
-    #[must_use]
     pub fn forecast_for(&self, at: Timestamp) -> Option<Prediction> {
         self.forecasters
             .iter()
@@ -403,7 +398,6 @@ fn acting(mut workload: Workload) -> Workload {
 }
 
 /// The same workload without forecasts and cron windows, as for a plain autoscaler.
-#[must_use]
 pub fn plain(mut workload: Workload) -> Workload {
     workload.prediction = None;
     workload.windows.clear();

@@ -53,7 +53,6 @@ pub struct SimulatedPods {
 
 impl PodTemplate {
     /// A pod that has served since an hour before `now`.
-    #[must_use]
     pub fn serving(&self, name: &str, now: Timestamp) -> Arc<Pod> {
         let since = now.checked_sub(SERVED_FOR).unwrap_or(now);
         Arc::new(Pod {
@@ -82,7 +81,6 @@ impl PodTemplate {
 
 impl SimulatedPods {
     /// `count` pods that have served for long; pods asked for later serve after `start_up`.
-    #[must_use]
     pub fn new(
         workload: &str,
         template: PodTemplate,
@@ -136,25 +134,21 @@ impl SimulatedPods {
     }
 
     /// Number of pods that were asked for.
-    #[must_use]
     pub fn count(&self) -> Replicas {
         replicas(self.pods.len())
     }
 
     /// Number of pods that serve.
-    #[must_use]
     pub fn ready(&self) -> Replicas {
         replicas(self.serving)
     }
 
     /// All pods, oldest first.
-    #[must_use]
     pub fn pods(&self) -> &[Arc<Pod>] {
         &self.pods
     }
 
     /// The pods that have served since `at`.
-    #[must_use]
     pub(super) fn serving_since(&self, at: Timestamp) -> &[Arc<Pod>] {
         let count = self
             .pods

@@ -45,7 +45,6 @@ enum RawSamples {
 impl Recording {
     /// Takes samples in any order. They count as raw if they are a minute apart or less: each is the value of its own
     /// minute.
-    #[must_use]
     pub fn new(mut samples: Vec<Sample>) -> Self {
         samples.sort_by_key(|sample| sample.at);
         let usual = usual_distance(&samples);
@@ -64,7 +63,6 @@ impl Recording {
 
     /// Takes means over more than a minute in any order, and the known values of single minutes, which replace the
     /// means of the same times.
-    #[must_use]
     pub fn of_means(means: &[Sample], minutes: &[Sample]) -> Self {
         let all = means.iter().chain(minutes);
         // The minutes come last, so they replace the means of the same times.
@@ -77,25 +75,21 @@ impl Recording {
     }
 
     /// All samples, oldest first.
-    #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
     /// Beginning of the recording.
-    #[must_use]
     pub fn first(&self) -> Option<Timestamp> {
         self.samples.first().map(|sample| sample.at)
     }
 
     /// End of the recording.
-    #[must_use]
     pub fn last(&self) -> Option<Timestamp> {
         self.samples.last().map(|sample| sample.at)
     }
 
     /// The samples up to `at`, which are all that may be known then.
-    #[must_use]
     pub fn until(&self, at: Timestamp) -> &[Sample] {
         let known = self.samples.partition_point(|sample| sample.at <= at);
         self.samples.get(..known).unwrap_or_default()
@@ -103,14 +97,12 @@ impl Recording {
 
     /// The latest value at `at`; `None` if it is too old: five minutes, or twice the usual distance between samples if
     /// that is longer.
-    #[must_use]
     pub fn value_at(&self, at: Timestamp) -> Option<f64> {
         let latest = self.until(at).last()?;
         (at.duration_since(latest.at) < self.lookback).then_some(latest.value)
     }
 
     /// The demand of the minute that ends at `end`: the mean of its samples, or the latest value where it has none.
-    #[must_use]
     pub fn minute_to(&self, end: Timestamp) -> Option<f64> {
         let (sum, count) = self
             .until(end)
@@ -138,7 +130,6 @@ impl Recording {
     }
 
     /// The newest `span` at `at` on a grid of `step`; slots without a value are missing.
-    #[must_use]
     pub fn series(&self, step: SignedDuration, span: SignedDuration, at: Timestamp) -> Series {
         let seconds = step.as_secs().max(1);
         let newest = floor(at.as_second(), seconds);

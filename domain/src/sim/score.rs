@@ -112,19 +112,16 @@ impl Score {
     }
 
     /// The part of the evaluated minutes in which too few replicas served, in percent.
-    #[must_use]
     pub fn under_percent(&self) -> f64 {
         percent(f64::from(self.under), f64::from(self.minutes))
     }
 
     /// The part of the demand beyond what served, in percent.
-    #[must_use]
     pub fn missing_percent(&self) -> f64 {
         percent(self.missing, self.needed)
     }
 
     /// Excess of the replica-hours over those of another run, in percent.
-    #[must_use]
     pub fn more_percent(&self, other: &Self) -> f64 {
         let hours = other.replica_hours();
         if hours > 0.0 {
@@ -135,7 +132,6 @@ impl Score {
     }
 
     /// Number of minutes without a demand, as a sentence, if there are any.
-    #[must_use]
     pub fn not_evaluated(&self) -> Option<String> {
         if self.unknown == 0 {
             return None;
@@ -150,7 +146,6 @@ impl Score {
     /// Comparison of Foretide with a plain HPA over the same minutes, as a sentence without a full stop.
     ///
     /// Both scores must be of the same minutes, so that their replica-hours can be compared.
-    #[must_use]
     pub fn verdict(&self, plain: &Self) -> String {
         let minutes = match (self.under, plain.under) {
             (0, 0) => "neither Foretide nor a plain HPA is ever short of replicas".to_owned(),
@@ -178,7 +173,6 @@ impl Score {
     }
 
     /// Sum of the replicas that were asked for, in replica-hours.
-    #[must_use]
     #[expect(
         clippy::cast_precision_loss,
         reason = "exact up to 2^53 replica-minutes"
@@ -192,20 +186,17 @@ impl Score {
 
 impl Minute {
     /// Returns true if the replicas that served were driven past their target and the tolerance.
-    #[must_use]
     pub fn is_under_provisioned(&self) -> bool {
         let Some(load) = self.load else { return false };
         load.demand > TOLERATED * self.ready.as_f64() * load.target
     }
 
     /// Number of replicas that carry the demand at their target.
-    #[must_use]
     pub fn needed(&self) -> Option<Replicas> {
         Some(Replicas::for_demand(self.load?.replicas()))
     }
 
     /// Number of additional replicas that would have carried the demand at their target, before rounding.
-    #[must_use]
     pub fn missing_replicas(&self) -> f64 {
         self.load
             .map_or(0.0, |load| load.replicas() - self.ready.as_f64())

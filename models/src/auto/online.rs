@@ -124,7 +124,6 @@ pub enum SampleOrigin {
 impl OnlineSettings {
     /// The settings of the controller: keeps what features use, follows the level, and falls back to persistence; no
     /// path.
-    #[must_use]
     pub fn new(lead_minutes: i64) -> Self {
         Self {
             lead_minutes,
@@ -141,7 +140,6 @@ impl OnlineSettings {
 
 impl OnlineModel {
     /// A model without data; `step` is the grid of the demand.
-    #[must_use]
     pub fn new(
         settings: OnlineSettings,
         step: SignedDuration,
@@ -224,7 +222,6 @@ impl OnlineModel {
     ///
     /// # Guarantees
     /// Within `[0, 1.5 * highest demand that is kept]`.
-    #[must_use]
     pub fn upper(&self, quantile: f64) -> Option<f64> {
         self.learner.as_ref()?.upper(quantile)
     }
@@ -245,7 +242,6 @@ impl OnlineModel {
     /// let bounds = model.bounds(0.9).unwrap();
     /// assert!(bounds.raise <= bounds.hold);
     /// ```
-    #[must_use]
     pub fn bounds(&self, quantile: f64) -> Option<DemandBounds> {
         self.learner.as_ref()?.bounds(quantile)
     }
@@ -254,7 +250,6 @@ impl OnlineModel {
     ///
     /// # Units
     /// Natural logarithms of demand plus the offset of the scale; the second is a difference of such.
-    #[must_use]
     pub fn point(&self) -> Option<(f64, f64)> {
         self.learner.as_ref()?.point()
     }
@@ -269,7 +264,6 @@ impl OnlineModel {
     /// let model = OnlineModel::new(settings, step, ServiceLevel::Quantile(0.9));
     /// assert_eq!(model.quantile(), 0.9);
     /// ```
-    #[must_use]
     pub fn quantile(&self) -> f64 {
         match &self.learner {
             Some(learner) => learner.quantile(),
@@ -290,7 +284,6 @@ impl OnlineModel {
     }
 
     /// The short minutes and the replicas of each quantile; `None` for a fixed one, and while there is too little data.
-    #[must_use]
     pub fn trade_offs(&self) -> Option<TradeOffs> {
         self.learner.as_ref()?.trade_offs()
     }

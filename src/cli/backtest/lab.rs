@@ -216,13 +216,11 @@ fn change(changes: &Changes, ehpa: &mut EffectiveHorizontalPodAutoscaler) {
 
 impl LabReport {
     /// The report as `foretide backtest -o json` prints it.
-    #[must_use]
     pub fn json(&self) -> String {
         CommandOutput::json("Backtest", &self.report).text
     }
 
     /// The chart of both runs, for a page with [`foretide_chart::STYLE`].
-    #[must_use]
     pub fn chart(&self) -> Chart {
         let chart = page::chart(&self.report);
         match &self.zone {
@@ -235,7 +233,6 @@ impl LabReport {
     }
 
     /// Costs of each quantile of the sweep; absent without a sweep.
-    #[must_use]
     pub fn sweep_chart(&self) -> Option<Scatter> {
         let report = &self.report;
         (!report.sweep.is_empty()).then(|| page::prices(report))
@@ -258,7 +255,6 @@ impl LabReport {
     }
 
     /// Missing and doubtful parts of the histories.
-    #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -29,7 +29,6 @@ pub struct Panel<'a> {
 
 impl Panel<'_> {
     /// The picture in characters, one line per row.
-    #[must_use]
     pub fn draw(&self, size: Size, screen: Screen) -> String {
         Plot {
             history: &self.demand(),
@@ -44,7 +43,6 @@ impl Panel<'_> {
     }
 
     /// The picture as data, without its name and totals; the forecast is that of `result`.
-    #[must_use]
     pub fn chart(&self, result: &RunResult) -> chart::Panel {
         let needed = Mark::Area(points(self.demand()));
         let mut layers = vec![Layer::new("needed", NEEDED, Role::Observed, needed)];
@@ -108,7 +106,6 @@ impl Panel<'_> {
 }
 
 /// The samples as points of a chart.
-#[must_use]
 pub fn points(samples: Vec<Sample>) -> Vec<Point> {
     samples
         .into_iter()
@@ -124,7 +121,6 @@ fn sample(minute: &Minute, value: f64) -> Sample {
 }
 
 /// The legend, in lines of at most `width` columns; the forecast is that of `ours`.
-#[must_use]
 pub fn legend(ours: &RunResult, width: usize, screen: Screen) -> String {
     let (area, steps, band, line, short) = if screen.unicode {
         ("⣿", "─", "⡇⡇", "⠒⠒", "▓")

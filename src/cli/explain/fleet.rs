@@ -16,7 +16,6 @@ use foretide_api::{autoscaler::Autoscaler, validation};
 const STALE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The status of a fleet as text.
-#[must_use]
 pub fn fleet_text(fdhpa: &Arc<FederatedHPA>, screen: Screen, local: &Zone) -> String {
     let read = validation::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default());
     let (metrics, invalid) = match read {
@@ -39,7 +38,6 @@ pub fn fleet_text(fdhpa: &Arc<FederatedHPA>, screen: Screen, local: &Zone) -> St
 }
 
 /// The JSON of an autoscaler of one cluster, with `status.clusters` and `status.unassigned` added.
-#[must_use]
 pub fn fleet_json(fdhpa: &Arc<FederatedHPA>) -> CommandOutput {
     let mut body = body(&Autoscaler::Federated(Arc::clone(fdhpa)));
     let status = fdhpa.status.clone().unwrap_or_default();

@@ -34,13 +34,11 @@ pub struct AuditEvent {
 
 impl AuditEvent {
     /// Returns whether the request is a write.
-    #[must_use]
     pub fn is_write(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch")
     }
 
     /// Returns whether the request is a write that succeeded.
-    #[must_use]
     pub fn wrote(&self) -> bool {
         self.is_write() && self.code < 300
     }

@@ -32,7 +32,6 @@ pub enum Component {
 
 impl Component {
     /// The name of its program.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -175,7 +174,6 @@ impl Binaries {
     }
 
     /// A command that runs `component`; its flags are to be added.
-    #[must_use]
     pub fn command(&self, component: Component) -> Command {
         if let Some(given) = given(self.assets.as_deref(), component) {
             return Command::new(given);
@@ -226,7 +224,6 @@ impl Clients {
     }
 
     /// The folder with the programs.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -249,7 +246,6 @@ impl KedaClient {
     }
 
     /// The program.
-    #[must_use]
     pub fn program(&self) -> PathBuf {
         self.folder.join("keda")
     }

@@ -130,25 +130,21 @@ impl Cluster {
     }
 
     /// A client that may do everything (group `system:masters`).
-    #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// The kubeconfig of [`Cluster::client`], complete in itself.
-    #[must_use]
     pub fn kubeconfig_path(&self) -> PathBuf {
         self.layout.kubeconfig("admin")
     }
 
     /// The URL of the API server.
-    #[must_use]
     pub fn server(&self) -> String {
         self.layout.server()
     }
 
     /// The folder with the logs of all parts.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         self.layout.path()
     }

@@ -63,7 +63,6 @@ impl Fleet {
     ///
     /// # Panics
     /// When there is none of that name.
-    #[must_use]
     #[expect(clippy::panic, reason = "a scenario names the members that it started")]
     pub fn member(&self, name: &str) -> &Member {
         let found = self.members.get(name);

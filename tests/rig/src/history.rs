@@ -46,7 +46,6 @@ pub struct Span {
 
 impl History {
     /// No series yet.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -111,7 +110,6 @@ impl History {
     }
 
     /// Returns whether there is no series.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.families.is_empty()
     }
@@ -129,7 +127,6 @@ impl History {
     }
 
     /// The `OpenMetrics` text, as `promtool tsdb create-blocks-from openmetrics` reads it.
-    #[must_use]
     pub fn to_open_metrics(&self) -> String {
         let mut text = String::new();
         for (name, family) in &self.families {
@@ -155,7 +152,6 @@ impl History {
 
 impl Series {
     /// A series of `value(t)` at each instant of `span`.
-    #[must_use]
     pub fn of(labels_given: &[(&str, &str)], span: Span, value: impl Fn(f64) -> f64) -> Self {
         let labels = labels(labels_given.iter().copied());
         Self {
@@ -246,13 +242,11 @@ impl Demand {
     }
 
     /// First timestamp, unix seconds.
-    #[must_use]
     pub fn start(&self) -> f64 {
         self.points.first().map_or(0.0, |point| point.0)
     }
 
     /// Last timestamp, unix seconds.
-    #[must_use]
     pub fn end(&self) -> f64 {
         self.points.last().map_or(0.0, |point| point.0)
     }
@@ -266,7 +260,6 @@ impl Demand {
     }
 
     /// Cores in use at unix second `at`, linear between the CSV's points.
-    #[must_use]
     pub fn cores(&self, at: f64) -> f64 {
         let late = ((at - self.end()) / DAY).ceil().max(0.0);
         let early = ((self.start() - at) / DAY).ceil().max(0.0);

@@ -64,7 +64,6 @@ impl Default for ClusterOptions {
 
 impl ClusterOptions {
     /// The default with this name.
-    #[must_use]
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -110,7 +109,6 @@ impl ClusterOptions {
 
 impl NodeSize {
     /// A size from Kubernetes quantities.
-    #[must_use]
     pub fn new(cpu: &str, memory: &str, pods: u32) -> Self {
         Self {
             cpu: cpu.to_owned(),
@@ -122,7 +120,6 @@ impl NodeSize {
 
 impl HpaFlags {
     /// Short periods for tests: 2 s, 10 s, 2 s, 1 s.
-    #[must_use]
     pub const fn quick() -> Self {
         Self {
             sync_period: Duration::from_secs(2),
@@ -133,7 +130,6 @@ impl HpaFlags {
     }
 
     /// The defaults of Kubernetes: 15 s, 5 min, 5 min, 30 s.
-    #[must_use]
     pub const fn upstream() -> Self {
         Self {
             sync_period: Duration::from_secs(15),

@@ -58,7 +58,6 @@ impl Pki {
     }
 
     /// Certificate of the authority, for everyone who trusts it.
-    #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }

@@ -55,7 +55,6 @@ pub(crate) fn programs() -> PathBuf {
 
 /// The folder in which a [`Cluster`](crate::Cluster) that is dropped by a panic leaves its objects and logs: one folder
 /// per failure, named after the test.
-#[must_use]
 pub fn failures() -> PathBuf {
     root().join("failures")
 }
@@ -82,7 +81,6 @@ impl RunFolder {
     }
 
     /// Path of the folder.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

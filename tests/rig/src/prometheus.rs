@@ -164,7 +164,6 @@ impl Prometheus {
     }
 
     /// Base URL, without a slash at the end; the same after a restart.
-    #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.security.is_some() {
             "https"

@@ -37,7 +37,6 @@ impl Relay {
     }
 
     /// The port that clients connect to.
-    #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }

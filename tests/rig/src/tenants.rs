@@ -72,7 +72,6 @@ impl TenantProxy {
     }
 
     /// Base URL of the proxy.
-    #[must_use]
     pub fn url(&self) -> String {
         self.server.url()
     }

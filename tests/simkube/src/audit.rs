@@ -46,7 +46,6 @@ pub(crate) struct Audit(Vec<Entry>);
 
 impl Entry {
     /// The collection of the object and the subresource, such as `deployments.apps/scale`.
-    #[must_use]
     pub fn collection(&self) -> String {
         let Access {
             group, resource, ..
@@ -59,7 +58,6 @@ impl Entry {
     }
 
     /// The object, such as `deployments.apps/scale shop/web`.
-    #[must_use]
     pub fn object(&self) -> String {
         let Access {
             namespace, name, ..

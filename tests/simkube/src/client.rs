@@ -93,13 +93,11 @@ impl FakeServer {
     }
 
     /// All requests.
-    #[must_use]
     pub fn sent(&self) -> Vec<Sent> {
         self.sent.lock().unwrap().clone()
     }
 
     /// The request lines of all requests.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.sent().into_iter().map(|sent| sent.line).collect()
     }
@@ -131,7 +129,6 @@ impl FakeServer {
 }
 
 /// A client of a simulated API server.
-#[must_use]
 pub fn simulated(server: &SimKube) -> Client {
     simulated_unless(server, None, |_line| false)
 }
@@ -205,7 +202,6 @@ fn lines(events: Vec<Value>) -> impl futures::Stream<Item = Result<Bytes, Infall
 }
 
 /// A `Status` object.
-#[must_use]
 pub fn failure(code: u16, message: &str) -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {},

@@ -58,7 +58,6 @@ impl Fault {
     ];
 
     /// The kind of fault.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         Self::NAMES[match self {
             Self::Refused(_) => 0,
@@ -98,7 +97,6 @@ impl Fault {
 
 impl Plan {
     /// A plan with faults of this many of a thousand requests. The default has none.
-    #[must_use]
     pub fn new(seed: u64, rate: u64) -> Self {
         Self {
             seed,
@@ -121,13 +119,11 @@ impl Plan {
     }
 
     /// The faults until now.
-    #[must_use]
     pub fn happened(&self) -> &[(RequestId, Fault)] {
         &self.happened
     }
 
     /// Returns the number of faults of each kind that have happened.
-    #[must_use]
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         let mut counts: BTreeMap<_, _> = Fault::NAMES.map(|name| (name, 0)).into();
         for (_, fault) in &self.happened {

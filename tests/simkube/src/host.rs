@@ -71,7 +71,6 @@ struct Machine {
 
 impl<T: Send + 'static> DataCenter<T> {
     /// A data center without hosts, at a time, with a network that has these faults.
-    #[must_use]
     pub fn new(start: Timestamp, plan: Plan) -> Self {
         let servers = Machine::new(Duration::ZERO);
         let network = Network::new(servers.runtime.handle().clone(), plan);
@@ -85,13 +84,11 @@ impl<T: Send + 'static> DataCenter<T> {
     }
 
     /// The network.
-    #[must_use]
     pub const fn network(&self) -> &Network {
         &self.network
     }
 
     /// The time, as a function for everything that runs on the servers.
-    #[must_use]
     pub fn clock(&self) -> Now {
         let (start, origin) = (self.start, self.servers.origin);
         let servers = self.servers.runtime.handle().clone();
@@ -102,7 +99,6 @@ impl<T: Send + 'static> DataCenter<T> {
     }
 
     /// The time.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         self.start + self.servers.reached
     }

@@ -87,7 +87,6 @@ impl fmt::Debug for SimKube {
 
 impl SimKube {
     /// A server with the namespaces of a new cluster. Servers with different numbers have no UID in common.
-    #[must_use]
     pub fn new(number: u32, now: Now) -> Self {
         Self(Arc::new(Server {
             state: Mutex::new(State::new(number, now())),
@@ -168,7 +167,6 @@ impl SimKube {
     }
 
     /// Goes on from the last backup at its revision; returns whether there is one. Clients have to connect again.
-    #[must_use]
     pub fn restore(&self) -> bool {
         self.state().store.restore()
     }
@@ -263,19 +261,16 @@ impl SimKube {
     }
 
     /// Returns all requests until now, without watches and aggregated APIs.
-    #[must_use]
     pub fn audit(&self) -> Vec<Entry> {
         self.audit_since(0)
     }
 
     /// Returns the requests after the first `asked` ones.
-    #[must_use]
     pub fn audit_since(&self, asked: usize) -> Vec<Entry> {
         self.state().audit.since(asked).to_vec()
     }
 
     /// The objects of a collection such as `deployments.apps`, without a request.
-    #[must_use]
     pub fn objects(&self, collection: &str) -> Vec<Arc<Value>> {
         self.state()
             .store
@@ -285,7 +280,6 @@ impl SimKube {
     }
 
     /// Returns the users and accesses that RBAC has forbidden until now.
-    #[must_use]
     pub fn forbidden(&self) -> Vec<(String, Access)> {
         self.state().forbidden.clone()
     }

@@ -160,7 +160,6 @@ pub struct Socket {
 
 impl Network {
     /// A network with these faults, whose servers run on this runtime.
-    #[must_use]
     pub fn new(runtime: Handle, plan: Plan) -> Self {
         Self(Arc::new(Inner {
             runtime,
@@ -194,7 +193,6 @@ impl Network {
     }
 
     /// The way between a client and a host.
-    #[must_use]
     pub fn way(&self, client: &str, host: &str) -> Way {
         lock(&self.link(client, host).state).way
     }
@@ -225,20 +223,17 @@ impl Network {
     }
 
     /// Returns the requests that had trouble until now, with the time and as `client path`.
-    #[must_use]
     pub fn troubled(&self) -> Vec<(Timestamp, String)> {
         lock(&self.0.troubled).clone()
     }
 
     /// Returns the refused reads that were sent again sooner than their client was asked to, with the time, the client
     /// and the request.
-    #[must_use]
     pub fn impatient(&self) -> Vec<(Timestamp, String)> {
         lock(&self.0.impatient).clone()
     }
 
     /// Returns the number of times that data was carried until now, which does not change while nothing is on its way.
-    #[must_use]
     pub fn carried(&self) -> u64 {
         self.0.carried.load(Ordering::Relaxed)
     }

@@ -46,7 +46,6 @@ pub struct World {
 impl World {
     /// A cluster with this many nodes of `cpu` thousandths each, whose pods need `start_up` to become ready, and have
     /// the usage of `demand`.
-    #[must_use]
     pub fn new(
         server: &SimKube,
         now: Now,
@@ -117,7 +116,6 @@ impl World {
     }
 
     /// The usage of the pods of a namespace, as the items that `metrics.k8s.io` lists.
-    #[must_use]
     pub fn usage(&self, namespace: &str) -> Vec<Value> {
         metrics::usage(&self.server, namespace, (self.now)(), &self.demand)
     }
@@ -142,7 +140,6 @@ impl fmt::Debug for World {
 }
 
 /// The pods of an app, in the order of their names.
-#[must_use]
 pub fn pods(server: &SimKube, namespace: &str, app: &str) -> Vec<Arc<Value>> {
     let of_app = |pod: &Arc<Value>| {
         let metadata = &pod["metadata"];
@@ -152,7 +149,6 @@ pub fn pods(server: &SimKube, namespace: &str, app: &str) -> Vec<Arc<Value>> {
 }
 
 /// Returns whether a pod is ready.
-#[must_use]
 pub fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     conditions
@@ -170,7 +166,6 @@ fn requests(pod: &Value) -> u64 {
 }
 
 /// Parses `250m` or `2`, in thousandths.
-#[must_use]
 pub fn milli(quantity: &str) -> Option<u64> {
     match quantity.strip_suffix('m') {
         Some(milli) => milli.parse().ok(),

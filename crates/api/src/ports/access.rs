@@ -121,7 +121,6 @@ impl BearerToken {
     /// assert_eq!(token.expose(), "abc.def==");
     /// assert_eq!(BearerToken::of_header("Basic abc"), None);
     /// ```
-    #[must_use]
     pub fn of_header(value: &str) -> Option<Self> {
         let (scheme, token) = value.split_once(' ')?;
         let token = token.trim_matches(' ');
@@ -135,7 +134,6 @@ impl BearerToken {
     }
 
     /// The token itself, to send it to the reviewer.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -386,7 +386,6 @@ pub enum ClusterError {
 
 impl UnusableCopies {
     /// The reason of conditions.
-    #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Stale { .. } => "CacheStale",

@@ -285,7 +285,6 @@ pub enum HistoryError {
 
 impl HistoryError {
     /// The stable `UpperCamelCase` word for conditions, metrics and documentation.
-    #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } => "Unreachable",

@@ -165,13 +165,11 @@ impl HistoryServer {
     }
 
     /// The base URL.
-    #[must_use]
     pub const fn url(&self) -> &Url {
         &self.url
     }
 
     /// The credentials that it asks for, and the certificate authorities that are trusted.
-    #[must_use]
     pub const fn credentials(&self) -> &CredentialFiles {
         &self.credentials
     }
@@ -182,7 +180,6 @@ impl HistoryServer {
 impl CredentialFiles {
     /// The parts that must not be sent without encryption, in words; absent if nothing must be kept secret. A header whose value
     /// is in the configuration itself is no secret.
-    #[must_use]
     pub fn secret(&self) -> Option<&'static str> {
         match &self.authorization {
             Some(Authorization::Bearer { .. }) => Some("a bearer token"),
@@ -197,7 +194,6 @@ impl CredentialFiles {
     }
 
     /// The headers, in words, without secrets: one of them may name a tenant. Absent if there are none.
-    #[must_use]
     pub fn headers_in_words(&self) -> Option<String> {
         let all: Vec<_> = self.headers.iter().map(CustomHeader::in_words).collect();
         (!all.is_empty()).then(|| all.join(", "))
@@ -266,7 +262,6 @@ impl CredentialExpiry {
     /// assert!(certificate.is_soon("2026-12-24T00:01Z".parse()?));
     /// # Ok::<(), jiff::Error>(())
     /// ```
-    #[must_use]
     pub fn is_soon(&self, now: Timestamp) -> bool {
         let validity = self
             .valid_from

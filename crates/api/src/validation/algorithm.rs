@@ -82,7 +82,6 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
 }
 
 /// True if a forecaster buys replicas at the price of a budget.
-#[must_use]
 pub fn is_priced(algorithm: &Algorithm) -> bool {
     let Algorithm::Auto(auto::Config { service_level, .. }) = algorithm else {
         return false;

@@ -52,7 +52,6 @@ impl CostLimits {
     }
 
     /// The limit of a namespace, if it has one.
-    #[must_use]
     pub fn percent(&self, namespace: &str) -> Option<f64> {
         self.percents
             .get(namespace)

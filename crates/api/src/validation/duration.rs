@@ -8,7 +8,6 @@ use jiff::SignedDuration;
 ///
 /// # Source
 /// crane's `ParseDuration`, which knows days in addition to Go's units.
-#[must_use]
 pub fn duration(text: &str) -> Option<SignedDuration> {
     let days = text
         .strip_suffix('d')

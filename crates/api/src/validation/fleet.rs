@@ -72,7 +72,6 @@ impl FleetSpec {
 
     /// True if each member's own decision uses the metric, and its HPA has it. Otherwise the hub decides by one value for
     /// the whole fleet.
-    #[must_use]
     pub fn is_members_own(&self, metric: &MetricSpec) -> bool {
         !self.scopes.contains(&metric.identifier())
     }
@@ -85,7 +84,6 @@ impl FleetSpec {
     /// | any, of the members | yes | yes |
     /// | of pods, of the fleet | no | yes |
     /// | Object or External, of the fleet | no | no: the hub reads it |
-    #[must_use]
     pub fn is_read_in_members(&self, metric: &MetricSpec) -> bool {
         let is_of_pods = matches!(
             metric,
@@ -99,7 +97,6 @@ impl FleetSpec {
 
     /// The workload as members observe it: their metrics, without windows and predictions, which are the hub's to
     /// compute.
-    #[must_use]
     pub fn observed_workload(&self) -> Workload {
         let metrics = self.workload.metrics.iter();
         let read = metrics.filter(|metric| self.is_read_in_members(metric));
@@ -113,7 +110,6 @@ impl FleetSpec {
     }
 
     /// The policy as it is carried out: in Preview, a pinned count is divided like one that the hub writes.
-    #[must_use]
     pub fn policy_in_force(&self) -> Policy {
         let FleetCourse {
             previewed, pinned, ..

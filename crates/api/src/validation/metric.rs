@@ -357,7 +357,6 @@ fn selector(metric: &MetricIdentifier) -> Option<String> {
 ///
 /// # Guarantees
 /// Deterministic: labels in their order, then expressions in the order of the spec.
-#[must_use]
 pub fn selector_text(selector: &LabelSelector) -> String {
     let labels = selector
         .match_labels

@@ -159,7 +159,6 @@ impl Clusters {
     /// - desired count, Delegated only: the count for this demand after it has lasted longer than any window.
     ///
     /// Counts are at most `maxReplicas`.
-    #[must_use]
     pub fn total(
         &self,
         members: &[Member],
@@ -191,7 +190,6 @@ impl Clusters {
     }
 
     /// Replicas of all clusters.
-    #[must_use]
     pub fn replicas(&self) -> Replicas {
         Replicas::new(self.clusters.iter().fold(0, |sum: u32, cluster: &Cluster| {
             sum.saturating_add(cluster.replicas)

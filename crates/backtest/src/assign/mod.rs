@@ -162,19 +162,16 @@ impl Assignment {
     }
 
     /// Assignment policy of the fleet.
-    #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.fleet.spec.policy
     }
 
     /// Preference of the policy for a cluster; `None` if it gets no share.
-    #[must_use]
     pub fn preference_of(&self, cluster: &Profile) -> Option<EffectivePreference> {
         self.policy().effective_preference(cluster)
     }
 
     /// Names of the members that are written, in order.
-    #[must_use]
     pub fn order(&self) -> Vec<&str> {
         let decision = &self.decision;
         decision

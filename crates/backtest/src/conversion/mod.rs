@@ -32,7 +32,6 @@ pub struct Converted {
 pub struct ConversionError(String);
 
 /// Returns whether a document is of a kind that can be converted.
-#[must_use]
 pub fn is_convertible(document: &Document) -> bool {
     is_hpa(document) || is_scaled_object(document)
 }

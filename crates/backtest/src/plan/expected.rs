@@ -272,7 +272,6 @@ impl Situation {
 }
 
 /// The word for a source; the bounds where nothing proposes a count.
-#[must_use]
 pub const fn source(source: Option<Source>) -> &'static str {
     match source {
         Some(source) => source.as_str(),

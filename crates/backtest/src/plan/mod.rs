@@ -190,7 +190,6 @@ impl Times {
 impl Subject {
     /// An autoscaler, with the differences of its conversion; `clusters` are those of a fleet that
     /// [needs them](needs_clusters).
-    #[must_use]
     pub fn new(accepted: Accepted, clusters: Option<Clusters>, converted: Vec<String>) -> Self {
         let is_converted = !converted.is_empty();
         let mut assumptions = converted;

@@ -66,7 +66,6 @@ struct Peak {
 
 impl Outlook {
     /// The forecast reading of this metric; `None` without a prediction.
-    #[must_use]
     pub fn reading(&self, pods: &[Arc<Pod>]) -> Option<ForecastReading> {
         let forecast = self.forecast.as_ref()?.as_ref();
         let grounds = forecast.map(|forecast| ForecastDetails::of(forecast, self.lead_time, 0.0));
@@ -82,7 +81,6 @@ impl Outlook {
     }
 
     /// The forecast for later decisions; `None` without a prediction. Later pods are assumed to be like `pods`.
-    #[must_use]
     pub fn ahead(&self, pods: &[Arc<Pod>]) -> Option<ForecastAhead> {
         let forecast = self.forecast.clone()?;
         Some(ForecastAhead {
@@ -113,7 +111,6 @@ impl Outlook {
     }
 
     /// The highest value forecast for the prediction window.
-    #[must_use]
     pub fn peak(&self) -> Option<f64> {
         let forecast = self.forecast.as_ref()?.as_ref().ok()?;
         forecast.demand(self.at, self.window?)

@@ -190,7 +190,6 @@ pub fn parse_zone(name: &str) -> Result<Zone, String> {
 }
 
 /// Description of the gaps in a recording, if it has any.
-#[must_use]
 pub fn holes(file: &str, recording: &Recording) -> Option<String> {
     let holes: Vec<(Timestamp, SignedDuration)> = recording.holes().collect();
     // The last maximum in reverse order is the first one in the order of time.

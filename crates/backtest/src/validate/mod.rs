@@ -107,7 +107,6 @@ pub enum Accepted {
 
 impl Severity {
     /// The word for the severity.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -121,7 +120,6 @@ impl Severity {
 
 impl Accepted {
     /// Workload of the spec; for a fleet, that of all clusters together.
-    #[must_use]
     pub fn workload(&self) -> &Workload {
         match self {
             Self::Ehpa(_, workload) => workload,
@@ -130,7 +128,6 @@ impl Accepted {
     }
 
     /// The object; one without a namespace is in the namespace that kubectl takes.
-    #[must_use]
     pub fn autoscaler(&self) -> Autoscaler {
         fn in_default<K: Resource + Clone>(object: &K) -> Arc<K> {
             let mut object = object.clone();
@@ -156,7 +153,6 @@ impl Accepted {
 
 impl<'a> Validator<'a> {
     /// A validator of specs whose zone `Local` is `local`, for the windows after `now`.
-    #[must_use]
     pub fn new(local: &'a Zone, now: Timestamp) -> Self {
         Self {
             ehpa: Rules::of::<EffectiveHorizontalPodAutoscaler>(),
@@ -168,7 +164,6 @@ impl<'a> Validator<'a> {
     }
 
     /// All findings about one document, in the order of its lines.
-    #[must_use]
     pub fn validate(&self, document: &Document) -> Validation {
         let mut validation = self.by_kind(document);
         let order = |diagnostic: &Diagnostic| (diagnostic.place.line, diagnostic.message.clone());
@@ -305,7 +300,6 @@ impl<'a> Validator<'a> {
 
 impl Validation {
     /// The result for something that is no valid autoscaler.
-    #[must_use]
     pub fn without_autoscaler(subject: Subject, diagnostics: Vec<Diagnostic>) -> Self {
         Self {
             subject,
@@ -315,7 +309,6 @@ impl Validation {
     }
 
     /// Returns whether no part is refused or ignored.
-    #[must_use]
     pub fn is_valid(&self) -> bool {
         let mut severities = self.diagnostics.iter().map(|found| found.severity);
         severities.all(|severity| severity != Severity::Error)
@@ -382,7 +375,6 @@ fn cron_path(spec: &EffectiveHorizontalPodAutoscalerSpec, name: &str) -> String 
 }
 
 /// Returns whether a document is of one of Foretide's kinds.
-#[must_use]
 pub fn is<K: Resource<DynamicType = ()>>(document: &Document) -> bool {
     document.text("kind") == K::kind(&()) && document.group() == K::group(&())
 }

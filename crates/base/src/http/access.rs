@@ -71,7 +71,6 @@ impl<R> std::fmt::Debug for MetricsAccess<R> {
 
 impl<R: AccessReviewer> MetricsAccess<R> {
     /// Returns the access that this reviewer grants.
-    #[must_use]
     pub fn new(reviewer: R, clock: Clock) -> Self {
         Self {
             reviewer,

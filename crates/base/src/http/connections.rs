@@ -128,7 +128,6 @@ fn count_of(open: &[Open], peer: IpAddr) -> usize {
 
 impl PeerAddress {
     /// The address that the connection of a request comes from.
-    #[must_use]
     pub fn of(extensions: &Extensions) -> IpAddr {
         let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         extensions.get().map_or(unknown, |Self(peer)| *peer)

@@ -88,7 +88,6 @@ pub struct Exhausted(String);
 
 impl<H: Holder> Quota<H> {
     /// A quota of which nothing is in use.
-    #[must_use]
     pub fn new(limits: Limits, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             limits,

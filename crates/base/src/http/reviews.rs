@@ -102,7 +102,6 @@ impl<T> fmt::Debug for FairReviews<T> {
 
 impl Digest {
     /// SHA-256 of a text.
-    #[must_use]
     pub fn of(text: &str) -> Self {
         let digest = digest(&SHA256, text.as_bytes());
         let mut bytes = [0; 32];
@@ -116,7 +115,6 @@ impl Digest {
 impl<T: Clone> Reviews<T> {
     /// Returns reviews that log records name by `about`. At most `results_max` results are kept, because clients choose
     /// the subjects, and at most `reviews_max` reviews are in flight.
-    #[must_use]
     pub fn new(about: &'static str, clock: Clock, results_max: usize, reviews_max: usize) -> Self {
         Self {
             about,
@@ -205,7 +203,6 @@ impl<T: Clone> Reviews<T> {
 impl<T: Clone + Default + PartialEq> FairReviews<T> {
     /// Returns reviews that log records name by `about`. Among the results of a tenant, the default, which refuses, is
     /// evicted first.
-    #[must_use]
     pub fn new(about: &'static str, clock: Clock, limits: ReviewLimits) -> Self {
         let ReviewLimits {
             tenants,

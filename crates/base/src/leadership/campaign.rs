@@ -48,7 +48,6 @@ pub enum Ended {
 
 impl<L: LeaseStore> Campaign<L> {
     /// A candidate for a lease. No two processes may have the same identity.
-    #[must_use]
     pub fn new(
         lease: L,
         identity: String,
@@ -81,7 +80,6 @@ impl<L: LeaseStore> Campaign<L> {
     }
 
     /// Returns the leadership to which the token is published.
-    #[must_use]
     pub fn leadership(&self) -> &Leadership {
         &self.leadership
     }

@@ -124,7 +124,6 @@ impl Default for Timing {
 
 impl Timing {
     /// The deadline of one request about the lease: a leader can be refused an answer once and still renew in time.
-    #[must_use]
     pub fn request_deadline(&self) -> Duration {
         self.renew_deadline / 2
     }

@@ -35,7 +35,6 @@ pub const LEASE: &str = "foretide";
 
 /// An identity that no other process has: the name of this host, which is the pod's, and a random number, because a
 /// container that was started again is another process.
-#[must_use]
 pub fn identity(machine: &Machine) -> String {
     let (host, random) = (machine.name(), machine.random());
     match host.trim() {
@@ -45,7 +44,6 @@ pub fn identity(machine: &Machine) -> String {
 }
 
 /// Returns the host of an [`identity`], which is the name of its pod; absent for a text that is no such identity.
-#[must_use]
 pub fn host_of(identity: &str) -> Option<&str> {
     let (host, random) = identity.rsplit_once('_')?;
     (!host.is_empty() && random.len() == 16).then_some(host)
@@ -97,7 +95,6 @@ impl Default for Leadership {
 
 impl Leadership {
     /// Returns the leadership of a process that takes part in an election and is not the leader yet.
-    #[must_use]
     pub fn standby(clock: Clock) -> Self {
         Self {
             right: Arc::new(RwLock::new(Right::Elected(None))),
@@ -122,7 +119,6 @@ impl Leadership {
     }
 
     /// Returns the identity of the holder of the lease; absent if it is unknown, or without an election.
-    #[must_use]
     pub fn leader(&self) -> Option<String> {
         let leader = self.leader.read().unwrap_or_else(PoisonError::into_inner);
         leader.clone()
@@ -134,7 +130,6 @@ impl Leadership {
     }
 
     /// Counts a write that is sent now.
-    #[must_use]
     pub fn begin_write(&self) -> WriteInFlight {
         self.writes.send_modify(|writes| *writes += 1);
         WriteInFlight {
@@ -154,7 +149,6 @@ impl Leadership {
     }
 
     /// Returns the time for which this process may still write; absent if it may not.
-    #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
         match right {
@@ -169,14 +163,12 @@ impl Leadership {
     }
 
     /// Returns whether the right to write depends on an election.
-    #[must_use]
     pub fn is_elected(&self) -> bool {
         let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
         !matches!(right, Right::Unlimited)
     }
 
     /// The epoch of the token; absent on a standby and without an election.
-    #[must_use]
     pub fn epoch(&self) -> Option<i32> {
         let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
         match right {
@@ -187,7 +179,6 @@ impl Leadership {
 
     /// Returns whether decisions may be made now: there is time for a write. A decision that cannot be written would
     /// leave the remembered state ahead of the cluster.
-    #[must_use]
     pub fn may_act(&self) -> bool {
         self.time_left().is_some_and(|left| left >= WRITE_TIME)
     }

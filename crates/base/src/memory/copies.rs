@@ -218,7 +218,6 @@ impl Account {
 
     /// Returns whether a copy of `bytes` bytes that gave way would stay now; logs once a minute that objects are left
     /// out.
-    #[must_use]
     pub fn has_room(&self, namespace: &Arc<str>, bytes: usize) -> bool {
         let mut state = self.budget.state();
         state.log(self.clock.monotonic());

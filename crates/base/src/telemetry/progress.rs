@@ -115,7 +115,6 @@ impl Telemetry {
     }
 
     /// Returns how long the most overdue autoscaler of any kind has been due, in seconds.
-    #[must_use]
     pub fn lag_seconds(&self) -> f64 {
         let known = self.progress.known();
         let lags = known.loops.values().map(|progress| progress.lag_seconds);
@@ -168,7 +167,6 @@ impl Telemetry {
     }
 
     /// Returns the reason for which the process must be restarted, if there is one: a loop that stands still.
-    #[must_use]
     pub fn stuck(&self) -> Option<String> {
         let known = self.progress.known();
         let mut loops = known.loops.iter();
@@ -178,7 +176,6 @@ impl Telemetry {
 
     /// Returns the reason for which the controller is not ready, if there is one: it waits for its first lists, or does
     /// not keep up.
-    #[must_use]
     pub fn unready(&self) -> Option<String> {
         if !self.is_ready() {
             return Some("waiting for the first lists of the Kubernetes API".to_owned());

@@ -92,7 +92,6 @@ impl Telemetry {
     }
 
     /// The Prometheus servers as they were published last.
-    #[must_use]
     pub fn servers(&self) -> Vec<ServerHealth> {
         let known = &self.servers.known;
         known.lock().unwrap_or_else(PoisonError::into_inner).clone()

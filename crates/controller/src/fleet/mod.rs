@@ -90,7 +90,6 @@ pub type FleetController<C, F> = Controller<C, Federated<C, F>>;
 
 impl<C: Cluster, F: Fleet> FleetController<C, F> {
     /// A controller of the fleets whose objects are in the cluster `hub`, without state.
-    #[must_use]
     pub fn new(hub: Arc<C>, fleet: Arc<F>, clock: Clock, setup: Setup, shared: Shared) -> Self {
         let kind = Federated::new(Arc::clone(&hub), fleet, &setup, shared.clone());
         Self::of_kind(hub, kind, clock, setup, shared)

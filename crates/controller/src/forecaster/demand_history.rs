@@ -138,14 +138,12 @@ impl DemandHistory {
     }
 
     /// The names of the pods of the workload of a series, if they were reported.
-    #[must_use]
     pub fn pod_names(&self, key: &SeriesKey) -> Option<Arc<PodNames>> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         state.pod_names.get(&key.uid).cloned()
     }
 
     /// The measurements that syncs made of the workload of a series; `None` before the first sync of its object.
-    #[must_use]
     pub fn workload_facts(&self, key: &SeriesKey) -> Option<WorkloadFacts> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let lead_time = *state.lead_times.get(&key.uid)?;
@@ -160,7 +158,6 @@ impl DemandHistory {
     }
 
     /// The minutes that have ended at `now`.
-    #[must_use]
     pub fn minutes(&self, key: &SeriesKey, now: Timestamp) -> LiveMinutes {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let mut live = LiveMinutes::default();
@@ -185,7 +182,6 @@ impl DemandHistory {
     }
 
     /// Part of the last day in which the workload was at its limits, in percent.
-    #[must_use]
     pub fn censored_percent(&self, key: &SeriesKey) -> f64 {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let hours = state.series.get(key).map(|series| series.hours.iter());

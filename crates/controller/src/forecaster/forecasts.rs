@@ -42,13 +42,11 @@ pub struct Forecasts {
 
 impl Forecasts {
     /// The demand that syncs measured.
-    #[must_use]
     pub fn demand_history(&self) -> &DemandHistory {
         &self.demand_history
     }
 
     /// The members whose demand adds up to that of each fleet.
-    #[must_use]
     pub fn shares(&self) -> &DemandShares {
         &self.shares
     }
@@ -73,7 +71,6 @@ impl Forecasts {
     }
 
     /// The query of the history of a series, if one is asked.
-    #[must_use]
     pub fn query(&self, key: &SeriesKey) -> Option<Arc<str>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.get(key)?.query.clone()

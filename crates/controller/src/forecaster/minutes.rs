@@ -122,7 +122,6 @@ pub fn aligned(at: Timestamp, step: SignedDuration) -> Timestamp {
 
 /// True if minutes can be used beside the values that are means of them, both oldest first: the last day has at least
 /// half as many, and they are as high.
-#[must_use]
 pub fn minutes_are_usable(minutes: &[Sample], values: &[Sample]) -> bool {
     let Some(newest) = values.last() else {
         return false;

@@ -126,7 +126,6 @@ pub struct Forecaster<C, H, Q> {
 
 impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecaster<C, H, Q> {
     /// A forecaster without any series yet; without a `source` every series is refused.
-    #[must_use]
     pub fn new(
         cluster: Arc<C>,
         source: Option<HistorySource<H, Q>>,

@@ -16,7 +16,6 @@ impl SeriesKey {
     ///
     /// A member has series of its own from the first sync that reports demand for it. A fleet none of whose members has
     /// them uses the series of their total.
-    #[must_use]
     pub fn of_member(uid: &str, member: &str) -> String {
         format!("{uid}/{member}")
     }

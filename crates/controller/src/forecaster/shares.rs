@@ -41,7 +41,6 @@ impl DemandShares {
     }
 
     /// The members of one fleet, by name; absent before its first sync.
-    #[must_use]
     pub fn members(&self, uid: &str) -> Option<Arc<[FleetMember]>> {
         let fleets = self.members.read().unwrap_or_else(PoisonError::into_inner);
         fleets.get(uid).cloned()

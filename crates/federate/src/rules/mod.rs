@@ -174,7 +174,6 @@ fn course(policy: &Policy) -> Course {
 /// - `1 <= min <= max` for every member with a budget; maximums and what is unassigned add up to MAX within the
 ///   members' limits, except for what landing and lost members keep beyond it.
 /// - Applied to its own result with the same observations, it changes nothing.
-#[must_use]
 pub fn decide(
     policy: &Policy,
     total: &Total,
@@ -225,7 +224,6 @@ pub struct ClassifiedFleet<'a> {
 
 impl<'a> ClassifiedFleet<'a> {
     /// Finds the role of every member: R1, R2 and R4. The arguments are those of [`decide`].
-    #[must_use]
     pub fn new(
         policy: &'a Policy,
         members: &'a [Member],
@@ -248,7 +246,6 @@ impl<'a> ClassifiedFleet<'a> {
 
     /// The participation of each member by name; a member that is absent has nothing to do with
     /// the fleet.
-    #[must_use]
     pub fn participation(&self) -> BTreeMap<String, Participation> {
         self.members
             .iter()
@@ -257,7 +254,6 @@ impl<'a> ClassifiedFleet<'a> {
     }
 
     /// The decision and the next ledger, as [`decide`] returns them.
-    #[must_use]
     pub fn decide(self, total: &Total) -> (FleetDecision, Ledger) {
         let before = self.ledger;
         let course = course(self.policy);

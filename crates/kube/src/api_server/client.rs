@@ -174,19 +174,16 @@ impl Connection {
     }
 
     /// The clock that spans between this process and the server are measured by.
-    #[must_use]
     pub fn clock(&self) -> Clock {
         self.machine.clock().clone()
     }
 
     /// The namespace of the configuration: in a pod, the pod's own.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         self.unary.default_namespace()
     }
 
     /// A connection over this client, on the machine of the system; for clients of test servers.
-    #[must_use]
     pub fn over(client: Client) -> Self {
         Self {
             machine: Machine::system(),

@@ -16,7 +16,6 @@ pub struct WriteGate(Leadership);
 
 impl WriteGate {
     /// The gate of a process with this leadership.
-    #[must_use]
     pub fn of(leadership: Leadership) -> Self {
         Self(leadership)
     }

@@ -31,7 +31,6 @@ pub struct KubeAccessReviewer {
 
 impl KubeAccessReviewer {
     /// Reviews by the server of a connection, of tokens for `audience`; without one, for the API server itself.
-    #[must_use]
     pub fn new(connection: &Connection, audience: Option<&str>) -> Self {
         Self {
             // With slots of their own: a flood of tokens delays no sync.

@@ -126,7 +126,6 @@ struct Spec {
 
 impl ApiServices {
     /// The `APIService`s of these group versions (`external.metrics.k8s.io/v1beta1`), which our service answers.
-    #[must_use]
     pub fn new(connection: &Connection, service: ServiceName, group_versions: &[&str]) -> Self {
         // The API server accepts an APIService under this name only.
         let names = group_versions.iter().map(|one| match one.split_once('/') {
@@ -170,7 +169,6 @@ impl ApiServices {
     }
 
     /// The reading that [`ApiServices::check`] waits for, in words; none once it has succeeded.
-    #[must_use]
     pub fn awaited(&self) -> Option<String> {
         if self.is_checked.load(Ordering::Relaxed) {
             return None;
@@ -309,7 +307,6 @@ fn path(name: &str) -> Result<String, CallError> {
 
 impl Observed {
     /// True if every registration of our service was read and has this authority (PEM) in its bundle.
-    #[must_use]
     pub fn has_everywhere(&self, authority: &str) -> bool {
         !self.is_partial && self.ours.iter().all(|it| it.has(authority))
     }

@@ -25,7 +25,6 @@ pub struct KubeAutoscalers {
 
 impl KubeAutoscalers {
     /// The autoscalers of these namespaces; none means all. Empty until [`KubeAutoscalers::run`].
-    #[must_use]
     pub fn new(connection: Connection, namespaces: &[String]) -> Self {
         Self {
             connection,
@@ -43,7 +42,6 @@ impl KubeAutoscalers {
     }
 
     /// The state of the watch.
-    #[must_use]
     pub fn watch(&self) -> WatchReport {
         self.store.report()
     }

@@ -37,7 +37,6 @@ struct ConfigMapObject {
 
 impl KubeClientAuthorities {
     /// The authorities of this API server; none until [`KubeClientAuthorities::run`].
-    #[must_use]
     pub fn new(connection: Connection) -> Self {
         let scopes = [Some(NAMESPACE.to_owned())];
         Self {
@@ -48,13 +47,11 @@ impl KubeClientAuthorities {
     }
 
     /// The newest authorities; none while they have not been read.
-    #[must_use]
     pub fn authorities(&self) -> watch::Receiver<Option<Arc<ClientAuthorities>>> {
         self.newest.subscribe()
     }
 
     /// The state of the watch.
-    #[must_use]
     pub fn watch(&self) -> WatchReport {
         self.store.report()
     }

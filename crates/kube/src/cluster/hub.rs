@@ -30,7 +30,6 @@ use foretide_api::{
 impl KubeCluster<Hub> {
     /// The hub, watched in these namespaces; none means all. Writes to it go through `gate`. The stores are empty until
     /// [`KubeCluster::run`].
-    #[must_use]
     pub fn new(connection: Connection, namespaces: &[String], gate: WriteGate) -> Self {
         let options = Options {
             namespaces,
@@ -46,7 +45,6 @@ impl KubeCluster<Hub> {
     }
 
     /// True if every kind has been listed and all copies are up to date: otherwise nothing can be decided.
-    #[must_use]
     pub fn is_current(&self) -> bool {
         let max = self.timeouts.max_staleness;
         // Not predictions: they are written and never decide.

@@ -49,7 +49,6 @@ struct Spec {
 
 impl KubeLease {
     /// The lease of this name. Each request about it takes at most `deadline`.
-    #[must_use]
     pub fn new(connection: &Connection, namespace: &str, name: &str, deadline: Duration) -> Self {
         let limits = Limits::for_lease(deadline);
         Self {

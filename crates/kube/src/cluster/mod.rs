@@ -153,19 +153,16 @@ impl<R: Role> KubeCluster<R> {
     }
 
     /// The metrics APIs that hang: reads of them fail at once.
-    #[must_use]
     pub fn open_circuits(&self) -> Vec<String> {
         self.calls.open_circuits()
     }
 
     /// Lead of the API server's clock over ours, in seconds.
-    #[must_use]
     pub fn clock_skew(&self) -> i64 {
         self.calls.clock_skew().as_secs()
     }
 
     /// The state of every watch, one report per kind. A cluster without KEDA lacks nothing.
-    #[must_use]
     pub fn watches(&self) -> Vec<WatchReport> {
         let mut reports: Vec<_> = self.watched().iter().map(|it| it.report()).collect();
         let of_keda = self.stores.scaled_objects.report();

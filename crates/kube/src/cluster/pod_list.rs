@@ -39,7 +39,6 @@ struct PodStatus {
 
 impl KubePodLister {
     /// Lists over this connection.
-    #[must_use]
     pub fn new(connection: &Connection) -> Self {
         Self {
             calls: connection.calls_within(Limits::default(), WriteGate::default()),

@@ -45,7 +45,6 @@ struct Metadata {
 
 impl SharedSecret {
     /// The Secret of this name, which must exist. Every replica writes it, whether it leads or not.
-    #[must_use]
     pub fn new(connection: &Connection, namespace: &str, name: &str) -> Self {
         Self {
             calls: connection.calls_within(Limits::default(), WriteGate::default()),
@@ -55,7 +54,6 @@ impl SharedSecret {
     }
 
     /// Lead of the API server's clock over ours.
-    #[must_use]
     pub fn clock_skew(&self) -> SignedDuration {
         self.calls.clock_skew()
     }

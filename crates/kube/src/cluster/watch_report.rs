@@ -43,7 +43,6 @@ pub struct WatchReport {
 
 impl WatchReport {
     /// Time since when the most silent watch has received nothing, where watches run since `started`.
-    #[must_use]
     pub fn silent_since<'a>(&'a self, started: &'a Contact) -> &'a Contact {
         self.last_contact.as_ref().unwrap_or(started)
     }

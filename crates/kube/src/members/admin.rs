@@ -342,7 +342,6 @@ impl ListedMember {
 }
 
 /// The kind, namespace and name of an object, for messages.
-#[must_use]
 pub fn describe(manifest: &Value) -> String {
     let name = text_at(manifest, "/metadata/name");
     let kind = text_at(manifest, "/kind");

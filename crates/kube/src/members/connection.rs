@@ -106,7 +106,6 @@ pub struct HealthReport {
 impl Timeouts {
     /// A member is lost when it did not answer for `lost_after`; until then it is probed at least three times, and at
     /// least every 10 s.
-    #[must_use]
     pub fn new(lost_after: SignedDuration) -> Self {
         let longest = SignedDuration::from_secs(10);
         let third = lost_after.checked_div(3).unwrap_or(longest);

@@ -182,7 +182,6 @@ impl Access {
     }
 
     /// Host and port of the server, for messages.
-    #[must_use]
     pub fn host(&self) -> String {
         let host = self.server.host_str().unwrap_or_default();
         match self.server.port() {

@@ -99,7 +99,6 @@ const PERMISSIONS: [Permission; 10] = [
 ];
 
 /// The permissions of the hub in a member; `place` adds those to place workloads there.
-#[must_use]
 pub fn permissions(place: bool) -> &'static [Permission] {
     let [always @ .., _placing] = &PERMISSIONS;
     if place { &PERMISSIONS } else { always }

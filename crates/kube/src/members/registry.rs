@@ -85,7 +85,6 @@ pub struct MemberReport {
 
 impl MemberRegistry {
     /// The members of a hub; empty until [`MemberRegistry::run`]. Writes to them go through `gate`.
-    #[must_use]
     pub fn new(connection: Connection, settings: MemberSettings, gate: WriteGate) -> Self {
         let changes = Arc::new(Changes::default());
         let machine = connection.machine.clone();
@@ -126,7 +125,6 @@ impl MemberRegistry {
     }
 
     /// The state of every member, by name.
-    #[must_use]
     pub fn reports(&self) -> Vec<MemberReport> {
         let (now, lost_after) = (self.clock.reading(), self.settings.timeouts.lost_after);
         self.read()
@@ -136,7 +134,6 @@ impl MemberRegistry {
     }
 
     /// Number of objects that are excluded in all members, by kind.
-    #[must_use]
     pub fn unreadable(&self) -> BTreeMap<&'static str, usize> {
         let mut by_kind = BTreeMap::new();
         for connection in self.read().values().filter_map(RegistryEntry::serving) {

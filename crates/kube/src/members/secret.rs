@@ -205,7 +205,6 @@ pub fn taint_text(taint: &Taint) -> String {
 }
 
 /// The elements of a list of taints that are not valid, in quotes.
-#[must_use]
 pub fn invalid_taints(text: &str) -> Vec<String> {
     parse_taints(text).1
 }

@@ -121,7 +121,6 @@ impl std::fmt::Debug for RemotePage {
 
 impl RemotePage {
     /// True if the tokens that are sent are good for the page alone, and not for the API server.
-    #[must_use]
     pub fn sends_page_tokens(&self) -> bool {
         self.client.tokens.is_some()
     }

@@ -84,7 +84,6 @@ impl<R> std::fmt::Debug for PageAccess<R> {
 
 impl<R: AccessReviewer> PageAccess<R> {
     /// Access as this reviewer decides.
-    #[must_use]
     pub fn new(reviewer: R, clock: Clock) -> Self {
         let users = FairReviews::new("token for the page", clock.clone(), TOKENS);
         let readers = FairReviews::new("reader of the page", clock, READERS);

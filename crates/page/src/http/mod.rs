@@ -92,7 +92,6 @@ struct ErrorBody {
 
 impl PageSite {
     /// A page for everyone who reaches the listener, which must be on loopback.
-    #[must_use]
     pub fn open(page: Arc<Page>, clock: &Clock) -> Self {
         Self {
             page,

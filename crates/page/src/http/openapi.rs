@@ -24,7 +24,6 @@ pub fn table() -> Vec<Route> {
 }
 
 /// The description. `docs/schema/page.openapi.json` is the same.
-#[must_use]
 pub fn document() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();

@@ -50,19 +50,16 @@ impl AdapterConfig {
     }
 
     /// The fields that cannot be used.
-    #[must_use]
     pub fn errors(&self) -> &[FieldError] {
         &self.errors
     }
 
     /// Number of usable rules.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.custom.len() + self.external.len() + self.resources.len()
     }
 
     /// True if no rule can be used.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -80,7 +77,6 @@ impl AdapterConfig {
     ///
     /// # Errors
     /// `RuleError`, when a rule serves the metric but gives no query.
-    #[must_use]
     pub fn query(&self, request: &QueryRequest<'_>) -> Option<Result<Query, RuleError>> {
         match request.metric {
             Metric::Resource { name } => self.resource_query(request, name, None),

@@ -42,14 +42,12 @@ pub enum ReloadOutcome {
 
 impl RulesCache {
     /// The rules in use.
-    #[must_use]
     pub fn rules(&self) -> Arc<AdapterConfig> {
         let snapshot = self.0.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&snapshot.config)
     }
 
     /// Number of times that the rules in use were replaced.
-    #[must_use]
     pub fn version(&self) -> u64 {
         self.0
             .read()
@@ -93,7 +91,6 @@ impl RulesCache {
 
 impl ReloadOutcome {
     /// Errors of the configuration, and the rules in use meanwhile; none if nothing is wrong.
-    #[must_use]
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::Unchanged => None,

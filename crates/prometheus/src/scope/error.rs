@@ -110,7 +110,6 @@ pub enum AdmitError {
 
 impl AdmitError {
     /// The reason of a condition, in `UpperCamelCase`.
-    #[must_use]
     pub const fn reason(&self) -> &'static str {
         "QueryNotAccepted"
     }

@@ -15,7 +15,6 @@ pub struct Tenant<'a> {
 }
 
 /// True if a label names a namespace.
-#[must_use]
 pub fn is_tenant_label(label: &str) -> bool {
     TENANT_LABELS.contains(&label)
 }

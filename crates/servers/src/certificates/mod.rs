@@ -122,7 +122,6 @@ impl State {
 
 impl Certificates {
     /// Certificates of this source; none until [`Certificates::run`].
-    #[must_use]
     pub fn new(
         connection: &Connection,
         source: CertificateSource,
@@ -150,7 +149,6 @@ impl Certificates {
 
     /// The newest configuration of new connections; none while there is no certificate, so that the server is not
     /// ready.
-    #[must_use]
     pub fn configs(&self) -> watch::Receiver<Option<Arc<ServerConfig>>> {
         self.configs.subscribe()
     }

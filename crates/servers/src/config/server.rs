@@ -83,13 +83,11 @@ pub enum MetricServerConfigError {
 
 impl ServiceConfig {
     /// Namespace of the service, for a pod in the namespace `own`.
-    #[must_use]
     pub fn namespace<'a>(&'a self, own: &'a str) -> &'a str {
         self.namespace.as_deref().unwrap_or(own)
     }
 
     /// Source of the certificate, for a pod in the namespace `own`.
-    #[must_use]
     pub fn source(&self, own: &str) -> CertificateSource {
         match &self.certificate {
             Some(files) => CertificateSource::Files(files.clone()),
@@ -107,7 +105,6 @@ impl ServiceConfig {
 
 impl MetricServerArgs {
     /// The configuration of a server that answers at this address.
-    #[must_use]
     pub fn config(&self, listen: SocketAddr) -> MetricServerConfig {
         MetricServerConfig {
             access: self.kube.access(),
@@ -118,7 +115,6 @@ impl MetricServerArgs {
     }
 
     /// The certificate of the flags; absent means one of the replicas' own authority.
-    #[must_use]
     pub fn certificate(&self) -> Option<CertificateFiles> {
         Some(CertificateFiles {
             certificate: self.tls_cert_file.clone()?,

@@ -89,7 +89,6 @@ async fn check<R: AccessReviewer>(
 impl<R: AccessReviewer> AccessControl<R> {
     /// Returns a check by this reviewer for clients whose certificates these authorities have signed; while there are
     /// none, no request is answered.
-    #[must_use]
     pub fn new(
         reviewer: R,
         authorities: watch::Receiver<Option<Arc<ClientAuthorities>>>,

@@ -62,7 +62,6 @@ impl Autoscalers for Fake {
 
 impl Fake {
     /// Returns these autoscalers; none before they are listed.
-    #[must_use]
     pub fn of(objects: Option<Vec<Arc<EffectiveHorizontalPodAutoscaler>>>) -> Arc<Self> {
         Arc::new(Self {
             objects: Mutex::new(objects),

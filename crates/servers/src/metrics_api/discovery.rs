@@ -20,7 +20,6 @@ pub enum MetricApi {
 
 impl MetricApi {
     /// API group.
-    #[must_use]
     pub const fn group(self) -> &'static str {
         match self {
             Self::External => "external.metrics.k8s.io",
@@ -29,7 +28,6 @@ impl MetricApi {
     }
 
     /// Versions of the group, the preferred one first.
-    #[must_use]
     pub const fn versions(self) -> &'static [&'static str] {
         match self {
             Self::External => &["v1beta1"],

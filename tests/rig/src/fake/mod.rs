@@ -87,7 +87,6 @@ impl FakeMetrics {
     }
 
     /// Base URL. The authority of the cluster has signed its certificate.
-    #[must_use]
     pub fn url(&self) -> String {
         self.server.url()
     }

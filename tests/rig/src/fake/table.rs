@@ -32,7 +32,6 @@ pub struct Reading {
 
 impl PodUsage {
     /// One container that uses `cpu`, and 1Mi of memory.
-    #[must_use]
     pub fn cpu(container: &str, cpu: &str) -> Self {
         let containers = BTreeMap::new();
         Self { containers }.with(container, cpu, "1Mi")
@@ -49,7 +48,6 @@ impl PodUsage {
 
 impl Reading {
     /// A value without labels.
-    #[must_use]
     pub fn new(value: &str) -> Self {
         Self {
             value: value.to_owned(),

@@ -15,7 +15,6 @@ pub(super) struct Normal {
 }
 
 /// Differences of two runs of the script: the request, and the answer of each server.
-#[must_use]
 pub fn differences(ours: &[Exchange], theirs: &[Exchange]) -> Vec<String> {
     let mut found = Vec::new();
     for (ours, theirs) in ours.iter().zip(theirs) {

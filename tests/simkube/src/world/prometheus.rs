@@ -71,7 +71,6 @@ struct Query {
 
 impl Prometheus {
     /// A Prometheus that was installed at some time, and has scraped since then.
-    #[must_use]
     pub fn new(now: Now, since: Timestamp, demand: Demand) -> Self {
         Self(Arc::new(Inner {
             now,
@@ -88,7 +87,6 @@ impl Prometheus {
     }
 
     /// Returns the number of queries with this in their text until now, and how many of them were not answered.
-    #[must_use]
     pub fn asked(&self, part: &str) -> (usize, usize) {
         let all = lock(&self.0.asked);
         let meant = all.iter().filter(|(text, _)| text.contains(part));
@@ -97,7 +95,6 @@ impl Prometheus {
     }
 
     /// Returns the backend for the network.
-    #[must_use]
     pub fn backend(&self) -> Backend {
         let this = self.clone();
         Arc::new(move |request| {

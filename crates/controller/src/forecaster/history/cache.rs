@@ -98,7 +98,6 @@ impl Default for LiveMatch {
 
 impl LiveMatch {
     /// True if live minutes measure what the query does.
-    #[must_use]
     pub const fn matches(&self) -> bool {
         self.matches
     }
