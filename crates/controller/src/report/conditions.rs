@@ -401,7 +401,7 @@ mod tests {
             let found = unread_by(&hpa).map(|one| (one.status, one.reason, one.message));
             let expected = (!missing.is_empty()).then(|| {
                 let message = format!(
-                    "horizontalpodautoscaler ehpa-web cannot read {}, so it does not scale down; foretide adapter serves these: \
+                    "horizontalpodautoscaler ehpa-web cannot read {}, so it does not scale down; foretide-adapter serves these: \
                      check its pods, and kubectl get apiservice v1beta1.external.metrics.k8s.io",
                     missing.join(", ")
                 );
