@@ -35,6 +35,7 @@ nightly: (seeds "10000" `date +%Y%j0000`) && sabotage mutants deny-daily image i
     cargo check -p foretide-kube
     cargo check -p foretide-prometheus
     cargo check -p foretide-page
+    cargo check -p foretide-backtest
     cargo check -p foretide-controller
     cargo check -p foretide-servers
     cargo check -p foretide-chart
