@@ -259,14 +259,14 @@ impl Cluster {
                 "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
             },
         });
-        if is_there {
-            self.site(member).create(&hpa);
+        let hpas = format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers");
+        // It may be there already, or be gone.
+        let (method, path) = if is_there {
+            ("POST", hpas)
         } else {
-            let path =
-                format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/by-hand");
-            self.site(member)
-                .ask("kubectl", "DELETE", &path, &Value::Null);
-        }
+            ("DELETE", format!("{hpas}/by-hand"))
+        };
+        self.site(member).ask("kubectl", method, &path, &hpa);
     }
 
     pub(crate) fn has_foreign_hpa(&self) -> bool {
