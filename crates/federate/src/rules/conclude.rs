@@ -55,7 +55,7 @@ pub fn conclude(mut fleet: RuleContext<'_>) -> (FleetDecision, Ledger) {
     let (unmet, policy, now) = (fleet.floor.unmet, fleet.policy, fleet.now);
     let goal = fleet.floor.lands.then_some(fleet.floor.count);
     for mut state in fleet.members {
-        let before = (fleet.course.present)(&state);
+        let before = (fleet.rule_set.present)(&state);
         let outcome = outcome(&state, policy.source, before);
         if outcome.action.writes() {
             // The order of the members decides between equal urgencies.

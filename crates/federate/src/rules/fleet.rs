@@ -14,7 +14,7 @@ use foretide_domain::{ReplicaBounds, Replicas};
 /// A fleet while the rules run.
 pub struct RuleContext<'a> {
     pub policy: &'a Policy,
-    pub course: &'a Course,
+    pub rule_set: &'a RuleSet,
     pub total: &'a Total,
     pub now: Timestamp,
     /// The next ledger; its entries are in `members` until the end.
@@ -53,7 +53,7 @@ pub struct Floor<'a> {
 pub type Rule = for<'f, 'a> fn(&'f RuleContext<'a>) -> Step<'a>;
 
 /// The rules of one policy, and the orders that they go by.
-pub struct Course {
+pub struct RuleSet {
     /// The count that is divided in addition to the floor.
     pub claim: &'static [Rule],
     /// The shares of the floor.
@@ -129,11 +129,11 @@ impl<'a> RuleContext<'a> {
 
     /// The priority of a member, where members are filled by priority.
     pub fn tier(&self, state: &MemberState<'_>) -> Option<i64> {
-        (self.course.tier)(state)
+        (self.rule_set.tier)(state)
     }
 
     /// The context before the first rule.
-    pub fn new(fleet: ClassifiedFleet<'a>, course: &'a Course, total: &'a Total) -> Self {
+    pub fn new(fleet: ClassifiedFleet<'a>, rule_set: &'a RuleSet, total: &'a Total) -> Self {
         let (policy, states) = (fleet.policy, fleet.members);
         let mut ledger = fleet.ledger.clone();
         let entries = std::mem::take(&mut ledger.members);
@@ -149,7 +149,7 @@ impl<'a> RuleContext<'a> {
                 ..Floor::default()
             },
             policy,
-            course,
+            rule_set,
             total,
             now: fleet.now,
             ledger,

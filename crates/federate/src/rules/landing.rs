@@ -154,7 +154,7 @@ fn certainly_ready(state: &MemberState<'_>) -> u32 {
 /// because then the pods beyond the budgets serve it.
 fn goal(fleet: &RuleContext<'_>, floor: u32, served: u32) -> u32 {
     let budgets = sum(receivers(fleet).map(MemberState::max));
-    let room = sum(receivers(fleet).map(fleet.course.room));
+    let room = sum(receivers(fleet).map(fleet.rule_set.room));
     let load = demand(fleet).map_or(budgets, |demand| Replicas::from_f64_ceil(demand).get());
     needed(fleet, floor, served)
         .min(budgets)

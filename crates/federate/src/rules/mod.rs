@@ -48,7 +48,7 @@ use super::{
     Action, AssignmentKind, Dropped, FleetDecision, Ledger, Member, MemberDecision, Membership,
     Policy, Reason, Total,
 };
-use fleet::{Course, Rule, RuleContext};
+use fleet::{Rule, RuleContext, RuleSet};
 use foretide_domain::{ReplicaBounds, Replicas, workload::Mode};
 use member::MemberState;
 use participation::MemberRole;
@@ -73,7 +73,7 @@ const MOVES: [Rule; 7] = [
 ];
 
 /// The rules of a fleet whose budgets stay as they are assigned.
-const STATIC: Course = Course {
+const STATIC: RuleSet = RuleSet {
     claim: &[],
     shares: &[floor::set_shares],
     moves: &[],
@@ -87,19 +87,19 @@ const STATIC: Course = Course {
     rank: |state| i64::try_from(state.entry.weight).unwrap_or(i64::MAX),
 };
 
-const DYNAMIC: Course = Course {
+const DYNAMIC: RuleSet = RuleSet {
     shares: &[floor::set_shares_of_grown],
     moves: &MOVES,
     wake: &[sleep::share_headroom, wake::wake_all],
     ..STATIC
 };
 
-const AGGREGATED: Course = Course {
+const AGGREGATED: RuleSet = RuleSet {
     rank: |state| i64::from(state.replicas),
     ..DYNAMIC
 };
 
-const PRIORITIZED: Course = Course {
+const PRIORITIZED: RuleSet = RuleSet {
     // R9. By what it has just stored: tiers above one that ends pods are held.
     shrink: &[shrink::shrink, shrink::hold],
     wake: &[sleep::share_headroom, wake::wake_next],
@@ -109,16 +109,16 @@ const PRIORITIZED: Course = Course {
 };
 
 /// The rules of a policy, chosen once: no rule asks which policy or mode it is.
-fn course(policy: &Policy) -> Course {
+fn rule_set(policy: &Policy) -> RuleSet {
     let by_kind = match policy.kind {
         AssignmentKind::Duplicated | AssignmentKind::StaticWeighted => STATIC,
         AssignmentKind::DynamicWeighted => DYNAMIC,
         AssignmentKind::Aggregated => AGGREGATED,
         AssignmentKind::Prioritized => PRIORITIZED,
     };
-    let course = match policy.mode {
+    let rule_set = match policy.mode {
         Mode::Delegated | Mode::Metric => by_kind,
-        Mode::Direct => Course {
+        Mode::Direct => RuleSet {
             claim: &[direct::claim],
             sleep: &[sleep::at_once],
             counts: &[direct::count],
@@ -129,12 +129,12 @@ fn course(policy: &Policy) -> Course {
         },
     };
     if policy.may_sleep() {
-        course
+        rule_set
     } else {
-        Course {
+        RuleSet {
             sleep: &[sleep::never],
             wake: &[wake::keep_awake],
-            ..course
+            ..rule_set
         }
     }
 }
@@ -256,23 +256,23 @@ impl<'a> ClassifiedFleet<'a> {
     /// The decision and the next ledger, as [`decide`] returns them.
     pub fn decide(self, total: &Total) -> (FleetDecision, Ledger) {
         let before = self.ledger;
-        let course = course(self.policy);
-        let mut fleet = RuleContext::new(self, &course, total);
+        let rule_set = rule_set(self.policy);
+        let mut fleet = RuleContext::new(self, &rule_set, total);
         if let Some((reason, message)) = problem(&fleet) {
             let ledger = assign::waiting(&fleet, before);
             return (refuse(&fleet, reason, message), ledger); // R0
         }
         for rules in [
-            course.claim,
+            rule_set.claim,
             &ASSIGNMENT,
-            course.shares,
-            course.moves,
-            course.shrink,
-            course.sleep,
-            course.wake,
+            rule_set.shares,
+            rule_set.moves,
+            rule_set.shrink,
+            rule_set.sleep,
+            rule_set.wake,
             // Again, because the rules have changed budgets and which members are awake.
-            course.shares,
-            course.counts,
+            rule_set.shares,
+            rule_set.counts,
         ] {
             fleet.follow(rules);
         }

@@ -200,7 +200,7 @@ fn victim<'f, 'a>(fleet: &'f RuleContext<'a>) -> Option<&'f MemberState<'a>> {
             let others = all.without(Service::of(state));
             may_sleep(state, fleet.now) && others.is_enough(fleet, demand)
         })
-        .min_by_key(|state| ((fleet.course.rank)(state), Reverse(state.name())))
+        .min_by_key(|state| ((fleet.rule_set.rank)(state), Reverse(state.name())))
 }
 
 /// True if a member may be without replicas by its own limits, and was not needed soon after its last sleep.
