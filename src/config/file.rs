@@ -91,7 +91,7 @@ pub enum FileError {
 
 impl ConfigFile {
     /// The version of this format.
-    pub const API_VERSION: &str = "foretide.io/v1alpha1";
+    pub const API_VERSION: &str = foretide_backtest::API_VERSION;
     /// The kind of this format.
     pub const KIND: &str = foretide_backtest::CONFIG_KIND;
 

@@ -210,7 +210,6 @@ impl SimKube {
     ///
     /// # Panics
     /// The request fails.
-    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn must(&self, method: &str, path: &str, body: &Value) -> Value {
         let (code, answer) = self.ask("kubectl", method, path, body);
         assert!(code < 300, "{method} {path}: {answer}");
@@ -250,7 +249,6 @@ impl SimKube {
     ///
     /// # Panics
     /// It is not created.
-    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn create(&self, object: &Value) -> Value {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (api_version, name) = (text(&object["apiVersion"]), text(&object["kind"]));
