@@ -12,6 +12,8 @@ use serde_json::Value;
 use super::{
     child_hpa::{self, ChildWrite},
     decide::Decided,
+    observe::TargetView,
+    related_hpas::RelatedHpas,
 };
 use foretide_api::ports::{ClusterError, HpaView, Workloads};
 use foretide_base::telemetry::{Telemetry, Write};
@@ -124,18 +126,22 @@ impl<C: Workloads> Writer<'_, C> {
         Ok(HpaChange::GivenBack)
     }
 
-    /// Carries out one decision.
+    /// Carries out one decision about a target.
     pub async fn carry_out(&self, decided: &Decided) -> Result<Effect, ClusterError> {
+        let Some(TargetView { hpas, .. }) = &decided.target else {
+            return Ok(Effect::default());
+        };
         match decided.decision.action {
             Action::Child { min, max } => {
-                self.keep_child(decided, ReplicaBounds::new(min, max)).await
+                let bounds = ReplicaBounds::new(min, max);
+                self.keep_child(decided, hpas, bounds).await
             }
             Action::Scale { to, .. } | Action::Pin { to } => {
-                let mut effect = self.without_child(decided).await?;
+                let mut effect = self.without_child(decided, hpas).await?;
                 effect.scaled = self.scale(decided, to).await?;
                 Ok(effect)
             }
-            Action::Hold { .. } => self.without_child(decided).await,
+            Action::Hold { .. } => self.without_child(decided, hpas).await,
         }
     }
 
@@ -145,12 +151,14 @@ impl<C: Workloads> Writer<'_, C> {
         decided: &Decided,
         to: Replicas,
     ) -> Result<Option<Replicas>, ClusterError> {
-        let seen = &decided.observation.scale;
-        if seen.scale.spec == to {
+        let Some(TargetView { scale, .. }) = &decided.target else {
+            return Ok(None);
+        };
+        if scale.scale.spec == to {
             return Ok(None);
         }
         let target = &decided.part.workload.target;
-        let outcome = self.cluster.write_scale(target, seen, to).await;
+        let outcome = self.cluster.write_scale(target, scale, to).await;
         self.telemetry.wrote(Write::Scale, outcome.is_ok());
         outcome.map(Some)
     }
@@ -159,9 +167,10 @@ impl<C: Workloads> Writer<'_, C> {
     async fn keep_child(
         &self,
         decided: &Decided,
+        hpas: &RelatedHpas,
         bounds: ReplicaBounds,
     ) -> Result<Effect, ClusterError> {
-        let (part, hpas) = (&decided.part, &decided.observation.hpas);
+        let part = &decided.part;
         let adopted = hpas.adopted.as_ref();
         let taken = adopted.or(hpas.foreign.as_ref());
         if let Some(taken) = taken.filter(|_| part.autoscaler.wants_adoption()) {
@@ -232,12 +241,15 @@ impl<C: Workloads> Writer<'_, C> {
     /// Releases every HPA of ours: in Preview and Direct none may act.
     ///
     /// A delegated workload keeps its child, also where we scale once ourselves.
-    async fn without_child(&self, decided: &Decided) -> Result<Effect, ClusterError> {
+    async fn without_child(
+        &self,
+        decided: &Decided,
+        hpas: &RelatedHpas,
+    ) -> Result<Effect, ClusterError> {
         let mut effect = Effect::default();
         if decided.delegates {
             return Ok(effect);
         }
-        let hpas = &decided.observation.hpas;
         if let Some(adopted) = &hpas.adopted {
             effect.changes.push(self.restore_adopted(adopted).await?);
         }

@@ -23,8 +23,9 @@ use jiff::Timestamp;
 use super::{
     child_hpa,
     foreign_writes::ForeignWrites,
-    observe::TargetObservation,
+    observe::{TargetObservation, TargetView, WorkloadObservation},
     part::{Part, Permission},
+    related_hpas::RelatedHpas,
     target::TargetState,
 };
 use foretide_api::ports::{HpaView, KedaPause};
@@ -44,7 +45,9 @@ pub struct Decided {
     /// The part that it is about.
     pub part: Part,
     /// The observation that it was made from.
-    pub observation: TargetObservation,
+    pub observation: WorkloadObservation,
+    /// The target that it is about; a fleet as a whole has none.
+    pub target: Option<TargetView>,
     /// The decision, with the action that is permitted.
     pub decision: Decision,
     /// True if a child writes the scale, by strategy, mode and permission.
@@ -59,19 +62,54 @@ pub struct Decided {
     pub child_left: Option<Arc<HpaView>>,
 }
 
+// === impl Decided ===
+
+impl Decided {
+    /// The HPA that acts for us on the target, if there is one.
+    pub fn acting_hpa(&self) -> Option<&Arc<HpaView>> {
+        self.target.as_ref()?.hpas.acting()
+    }
+
+    /// The HPA of another owner on the target, if there is one.
+    pub fn foreign_hpa(&self) -> Option<&Arc<HpaView>> {
+        self.target.as_ref()?.hpas.foreign.as_ref()
+    }
+}
+
 // === impl DecideContext ===
 
 impl DecideContext<'_> {
-    /// Decides one workload; `floor_share` is its share of a fleet's floor, if it is part of one.
+    /// Decides the workload of one target; `floor_share` is its share of a fleet's floor, if it is part of one.
     pub fn decide(
         &self,
         state: &mut TargetState,
+        part: Part,
+        TargetObservation { workload, target }: TargetObservation,
+        floor_share: Option<Replicas>,
+    ) -> Decided {
+        self.decide_workload(state, part, workload, Some(target), floor_share)
+    }
+
+    /// Decides a fleet as one workload.
+    pub fn decide_whole(
+        &self,
+        state: &mut TargetState,
+        part: Part,
+        observation: WorkloadObservation,
+    ) -> Decided {
+        self.decide_workload(state, part, observation, None, None)
+    }
+
+    fn decide_workload(
+        &self,
+        state: &mut TargetState,
         mut part: Part,
-        observation: TargetObservation,
+        observation: WorkloadObservation,
+        target: Option<TargetView>,
         floor_share: Option<Replicas>,
     ) -> Decided {
         let Self { settings, now } = *self;
-        let workload = in_force(&part, &observation);
+        let workload = in_force(&part, target.as_ref());
         let course = workload.course();
         let (by_child, by_us) = match course.writes {
             Writes::Bounds => (true, false),
@@ -80,20 +118,21 @@ impl DecideContext<'_> {
         };
         let behavior = workload.behavior.as_ref();
         // First: the history of a target that was deleted and created again does not count.
-        state.restore(&observation.scale.uid, behavior, settings, now);
+        let uid = (target.as_ref()).map_or(&part.owner.uid, |target| &target.scale.uid);
+        state.restore(uid, behavior, settings, now);
+        let current = observation.observation.scale.spec;
         if part.permission == Permission::AllUnlessContested {
-            state.observe_writers(by_us, observation.scale.scale.spec, now);
+            state.observe_writers(by_us, current, now);
         }
-        let current = observation.scale.scale.spec;
+        let hpas = target.as_ref().map(|target| &target.hpas);
         if current == Replicas::ZERO {
-            state.history.log.scaled_to_zero |= observation.hpas.any_scaled_to_zero();
+            state.history.log.scaled_to_zero |= hpas.is_some_and(RelatedHpas::any_scaled_to_zero);
         }
         let seen = autoscale::Inputs {
             observation: observation.observation.clone(),
             forecasts: observation.forecasts.clone(),
-            child: observation
-                .hpas
-                .acting()
+            child: hpas
+                .and_then(RelatedHpas::acting)
                 .map(|hpa| as_left(hpa, state.child_min)),
             share: floor_share,
         };
@@ -110,11 +149,12 @@ impl DecideContext<'_> {
             delegates: by_child && part.permission != Permission::Nothing,
             is_carried_out: by_child || by_us,
             publishes: part.workload.mode == Mode::Metric
-                || part.keda_trigger(&observation).is_some(),
+                || hpas.is_some_and(|hpas| part.keda_trigger(hpas).is_some()),
             child_left: state.child.clone(),
             replica_conflict: state.foreign_writes.message(),
             part,
             observation,
+            target,
             decision: Decision { action, ..decision },
         }
     }
@@ -154,11 +194,15 @@ fn permitted(action: Action, part: &Part, state: &TargetState, now: Timestamp) -
 }
 
 /// The workload as it is decided: a target that is not ours to act on is only previewed.
-fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
-    if part.may_act(observation) {
+fn in_force(part: &Part, target: Option<&TargetView>) -> Arc<Workload> {
+    let may_act = match target {
+        Some(target) => part.may_act(target),
+        None => part.conflicts.older.is_none(),
+    };
+    if may_act {
         return Arc::clone(&part.workload);
     }
-    let trigger = part.keda_trigger(observation);
+    let trigger = target.and_then(|target| part.keda_trigger(&target.hpas));
     Arc::new(Workload {
         strategy: Strategy::Preview,
         // KEDA keeps the target at the floor, as a child would.
@@ -174,8 +218,8 @@ fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
 impl Part {
     /// True if the target is ours to act on: no older autoscaler of ours acts on it, KEDA has not paused it, and a foreign
     /// HPA on it, if there is one, is or may be adopted.
-    pub fn may_act(&self, observation: &TargetObservation) -> bool {
-        let hpas = &observation.hpas;
+    pub fn may_act(&self, target: &TargetView) -> bool {
+        let hpas = &target.hpas;
         let is_alone = hpas.foreign.is_none() && hpas.adopted.is_none();
         // Without the user's annotation an adopted HPA is foreign again.
         let adopts = self.workload.course().writes == Writes::Bounds
@@ -183,7 +227,7 @@ impl Part {
             && (hpas.foreign.as_ref())
                 .is_none_or(|hpa| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa));
         self.conflicts.older.is_none()
-            && !matches!(observation.keda_pause, KedaPause::On { .. })
+            && !matches!(target.keda_pause, KedaPause::On { .. })
             && (is_alone || adopts)
     }
 }

@@ -72,7 +72,7 @@ pub fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
     let observation = &decided.observation.observation;
     let (pods, at) = (&observation.pods, decided.decision.at);
     let censored = is_at_its_limits(&decided.decision, pods);
-    let template = decided.observation.scale.template.as_deref();
+    let template = decided.observation.template.as_deref();
     let metrics = &decided.part.workload.metrics;
     let mut seen = HashSet::new();
     let mut samples = Vec::new();

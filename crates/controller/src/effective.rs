@@ -176,7 +176,7 @@ impl<C: Cluster> Kind for Effective<C> {
             permission: Permission::AllUnlessContested,
             ..item.part(&item.spec)
         };
-        if observation.scale.scale.spec == Replicas::ZERO {
+        if observation.target.scale.scale.spec == Replicas::ZERO {
             // Also if a server went on from a backup: what this process knows is then of another past.
             let is_own = (item.autoscaler.status())
                 .is_some_and(EffectiveHorizontalPodAutoscalerStatus::has_own_zero);

@@ -6,7 +6,7 @@
 
 use foretide_domain::{api_group, hpa::MetricSpec};
 
-use super::{observe::TargetObservation, part::Part};
+use super::{part::Part, related_hpas::RelatedHpas};
 use foretide_api::ports::HpaView;
 use foretide_api::{
     ownership::OwnerKind,
@@ -34,8 +34,8 @@ pub struct KedaTrigger<'a> {
 
 impl Part {
     /// The trigger through which KEDA scales the target by what this autoscaler publishes, if there is one.
-    pub fn keda_trigger<'a>(&self, observation: &'a TargetObservation) -> Option<KedaTrigger<'a>> {
-        let hpa = observation.hpas.foreign.as_deref()?;
+    pub fn keda_trigger<'a>(&self, hpas: &'a RelatedHpas) -> Option<KedaTrigger<'a>> {
+        let hpa = hpas.foreign.as_deref()?;
         // The KEDA scaler reads no fleets.
         let is_readable = self.owner.kind == OwnerKind::Effective && self.conflicts.older.is_none();
         let scaled_object = scaled_object(hpa).filter(|_| is_readable)?;

@@ -16,7 +16,8 @@ use foretide_domain::{
     forecast::{ForecastReading, Refused},
     hpa::MetricSpec,
     observation::{
-        Cause, Measured, NamespaceUsage, Observation, Pod, Reading, StaleSample, Unavailable,
+        Cause, Container, Measured, NamespaceUsage, Observation, Pod, Reading, StaleSample,
+        Unavailable,
     },
     proposal::Reason,
     workload::Workload,
@@ -34,19 +35,33 @@ use super::{
 use crate::forecaster::{SeriesKey, forecasts::Forecasts};
 use foretide_api::ports::{ClusterError, KedaPause, MetricQuery, ScaleView, Workloads};
 
-/// Observation of one workload.
+/// Observation of a workload in one cluster, and of the target that runs it.
 #[derive(Debug, Clone)]
 pub struct TargetObservation {
+    pub workload: WorkloadObservation,
+    pub target: TargetView,
+}
+
+/// Observation of a workload: of one target, or of the members of a fleet together.
+#[derive(Debug, Clone)]
+pub struct WorkloadObservation {
+    /// Counts, pods and readings.
+    pub observation: Observation,
+    /// One forecast per metric, when predictions are on.
+    pub forecasts: Vec<ForecastReading>,
+    /// Containers of the pod template with their requests, when the kind has one.
+    pub template: Option<Arc<[Container]>>,
+}
+
+/// A target, and the other controllers that scale it.
+#[derive(Debug, Clone)]
+pub struct TargetView {
     /// The scale, and how to change it safely.
     pub scale: ScaleView,
     /// The HPAs that concern the target.
     pub hpas: RelatedHpas,
     /// The pause by KEDA of its scaling of the target.
     pub keda_pause: KedaPause,
-    /// Pods and readings.
-    pub observation: Observation,
-    /// One forecast per metric, when predictions are on.
-    pub forecasts: Vec<ForecastReading>,
 }
 
 /// Usage of every pod of a namespace, sorted by the pod's name.
@@ -126,19 +141,24 @@ impl<C: Workloads> ClusterReads<C> {
         };
         let hpas = part.related(&self.hpas(namespace));
         Ok(TargetObservation {
-            hpas,
-            // After the HPAs: one that KEDA has deleted since is seen as a pause.
-            keda_pause: cluster.keda_pause(&workload.target).await,
-            forecasts: series.readings(&pods, &scale, self.now),
-            observation: Observation {
-                scale: scale.scale,
-                unseen: Replicas::ZERO,
-                undelivered: undelivered(&scale, &pods),
-                owned: scale.owned_pods,
-                pods,
-                readings,
+            workload: WorkloadObservation {
+                forecasts: series.readings(&pods, scale.template.as_deref(), self.now),
+                observation: Observation {
+                    scale: scale.scale,
+                    unseen: Replicas::ZERO,
+                    undelivered: undelivered(&scale, &pods),
+                    owned: scale.owned_pods,
+                    pods,
+                    readings,
+                },
+                template: scale.template.clone(),
             },
-            scale,
+            target: TargetView {
+                scale,
+                hpas,
+                // After the HPAs: one that KEDA has deleted since is seen as a pause.
+                keda_pause: cluster.keda_pause(&workload.target).await,
+            },
         })
     }
 
@@ -372,7 +392,7 @@ impl ForecastSeries<'_> {
     pub fn readings(
         &self,
         pods: &[Arc<Pod>],
-        scale: &ScaleView,
+        template: Option<&[Container]>,
         now: Timestamp,
     ) -> Vec<ForecastReading> {
         let Some(prediction) = &self.workload.prediction else {
@@ -385,7 +405,7 @@ impl ForecastSeries<'_> {
                 uid: self.uid.to_owned(),
                 metric: metric.identifier(),
             };
-            let target = demand::target(metric, pods, scale.template.as_deref());
+            let target = demand::target(metric, pods, template);
             // A series is identified by its metric, so a repeated metric would get the forecast of the first one.
             let read = match target {
                 _ if !seen.insert(key.metric.clone()) => Err(repeated(&key.metric)),

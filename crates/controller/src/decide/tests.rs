@@ -26,7 +26,6 @@ use crate::{
         tests::{child, stored},
     },
     conflicts::TargetConflicts,
-    related_hpas::RelatedHpas,
     target::{StoredHistory, kept},
 };
 
@@ -65,25 +64,30 @@ pub fn observed(count: u32, messages: i64, foreign: Option<HpaView>) -> TargetOb
         status: replicas,
     };
     TargetObservation {
-        scale: ScaleView {
-            scale,
-            uid: "target".to_owned(),
-            ..ScaleView::default()
+        workload: WorkloadObservation {
+            observation: Observation {
+                scale,
+                unseen: Replicas::ZERO,
+                undelivered: Replicas::ZERO,
+                owned: Replicas::ZERO,
+                pods: Vec::new(),
+                readings: vec![Ok(Measured::Total(vec![1_000 * messages]))],
+            },
+            forecasts: Vec::new(),
+            template: None,
         },
-        hpas: RelatedHpas {
-            foreign: foreign.map(Arc::new),
-            ..RelatedHpas::default()
+        target: TargetView {
+            scale: ScaleView {
+                scale,
+                uid: "target".to_owned(),
+                ..ScaleView::default()
+            },
+            hpas: RelatedHpas {
+                foreign: foreign.map(Arc::new),
+                ..RelatedHpas::default()
+            },
+            keda_pause: KedaPause::Off,
         },
-        keda_pause: KedaPause::Off,
-        observation: Observation {
-            scale,
-            unseen: Replicas::ZERO,
-            undelivered: Replicas::ZERO,
-            owned: Replicas::ZERO,
-            pods: Vec::new(),
-            readings: vec![Ok(Measured::Total(vec![1_000 * messages]))],
-        },
-        forecasts: Vec::new(),
     }
 }
 
@@ -136,14 +140,15 @@ fn an_hpa_that_says_it_scaled_to_zero_leaves_a_workload_that_wakes() {
 #[test]
 fn the_count_of_a_forecast_stays_over_a_restart() {
     let part = part(&json!({"prediction": {}}));
-    let forecast = |replicas: f64| TargetObservation {
-        forecasts: vec![ForecastReading {
+    let forecast = |replicas: f64| {
+        let mut seen = observed(9, 0, None);
+        seen.workload.forecasts = vec![ForecastReading {
             name: QUEUE.to_owned(),
             outcome: Ok(Predicted::of(replicas, 1.0)),
             details: None,
             query: None,
-        }],
-        ..observed(9, 0, None)
+        }];
+        seen
     };
     let decision = json!({"proposals": [{
         "source": "forecast", "name": QUEUE, "replicas": 10, "reason": "ForecastReady",
@@ -186,7 +191,7 @@ fn a_trigger_of_each_source_counts_and_that_of_another_autoscaler_does_not() {
         let metric = json!({"metric": {"name": format!("s0-{name}")}});
         kedas.spec["metrics"] = json!([{"type": "External", "external": metric}]);
         let seen = observed(3, 0, Some(kedas));
-        let trigger = part(&json!({})).keda_trigger(&seen).is_some();
+        let trigger = part(&json!({})).keda_trigger(&seen.target.hpas).is_some();
         assert_eq!(trigger, is_served, "{name}");
     }
 }

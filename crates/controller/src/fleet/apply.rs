@@ -44,7 +44,7 @@ impl MemberApplied {
     pub fn scaled(&self) -> Option<(Replicas, Replicas)> {
         let to = self.outcome.as_ref().ok()?.scaled?;
         let decided = self.plan.decided.as_ref()?;
-        Some((decided.observation.scale.scale.spec, to))
+        Some((decided.observation.observation.scale.spec, to))
     }
 
     /// Records the outcome; returns true if it is to be decided again at once.

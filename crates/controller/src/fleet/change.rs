@@ -35,7 +35,7 @@ pub fn change<M>(
 fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> {
     let effect = applied.outcome.as_ref().ok()?;
     let decided = applied.plan.decided.as_ref()?;
-    let child = decided.observation.hpas.acting();
+    let child = decided.acting_hpa();
     let before = child.map(|hpa| bounds(hpa)).unwrap_or_default();
     let mut ends = [HpaChange::Removed, HpaChange::GivenBack].into_iter();
     let after = match &effect.child {

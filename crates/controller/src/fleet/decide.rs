@@ -24,7 +24,7 @@ use super::{
 use crate::{
     decide::{DecideContext, Decided},
     forecaster::forecasts::Forecasts,
-    observe::TargetObservation,
+    observe::WorkloadObservation,
     part::{Part, Permission},
     target::TargetState,
 };
@@ -76,7 +76,7 @@ impl<M> FleetWorkload<'_, M> {
             hub: &self.participants.observed.hub,
         }
         .merged(self.forecasts, self.context.now);
-        let current = observation.scale.scale.spec;
+        let current = observation.observation.scale.spec;
         // First: a member that is found or lost changes the count, but nobody has scaled.
         self.restart_log_if_recounted(target, fleet, counted);
         self.record_change(target, fleet, current);
@@ -93,7 +93,7 @@ impl<M> FleetWorkload<'_, M> {
             permission,
             ..self.item.part(&workload)
         };
-        let decided = self.context.decide(target, part, observation, None);
+        let decided = self.context.decide_whole(target, part, observation);
         let seen = &decided.observation;
         let readings = (spec.workload.metrics.iter()).zip(&seen.observation.readings);
         let demand = largest_demand(readings, seen, self.context.now);
@@ -206,7 +206,7 @@ fn whole_workload(item: &FleetItem, parts: u32) -> Workload {
 /// The observation of the fleet's own metrics, as one of `parts` equal parts sees it.
 fn of_fleet_metrics(
     item: &FleetItem,
-    observed: &TargetObservation,
+    observed: &WorkloadObservation,
     parts: u32,
 ) -> autoscale::Inputs {
     let spec = item.fleet_spec();
@@ -250,14 +250,14 @@ fn equal_part(reading: &Reading, parts: u32) -> Reading {
 /// measured.
 pub fn largest_demand<'a>(
     readings: impl Iterator<Item = (&'a MetricSpec, &'a Reading)>,
-    observation: &TargetObservation,
+    observation: &WorkloadObservation,
     now: Timestamp,
 ) -> Option<f64> {
     let pods = &observation.observation.pods;
     let mut largest = None;
     for (metric, reading) in readings {
         let total = demand::total(metric, reading.as_ref().ok()?, pods, now)?;
-        let target = demand::target(metric, pods, observation.scale.template.as_deref()).ok()?;
+        let target = demand::target(metric, pods, observation.template.as_deref()).ok()?;
         let replicas = total / target;
         largest = Some(largest.map_or(replicas, |largest: f64| largest.max(replicas)));
     }

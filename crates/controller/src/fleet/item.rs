@@ -7,7 +7,7 @@ use foretide_domain::workload::{Mode, Workload};
 
 use crate::{
     child_hpa,
-    observe::TargetObservation,
+    observe::TargetView,
     part::{Part, Permission, WorkItem},
 };
 use foretide_api::ports::{HpaView, Member, MemberView};
@@ -84,13 +84,17 @@ impl FleetItem {
     }
 
     /// True if the workload in a member is ours to act on.
-    pub fn may_act(&self, seen: &TargetObservation) -> bool {
-        self.observed_part().may_act(seen)
+    pub fn may_act(&self, target: &TargetView) -> bool {
+        self.observed_part().may_act(target)
     }
 
     /// A foreign HPA that keeps us from acting in a member.
-    pub fn foreign_hpa<'s>(&self, seen: &'s TargetObservation) -> Option<&'s Arc<HpaView>> {
-        seen.hpas.foreign.as_ref().filter(|_| !self.may_act(seen))
+    pub fn foreign_hpa<'s>(&self, target: &'s TargetView) -> Option<&'s Arc<HpaView>> {
+        target
+            .hpas
+            .foreign
+            .as_ref()
+            .filter(|_| !self.may_act(target))
     }
 
     /// True if a member has an HPA that the fleet created or adopted, as far as is known.

@@ -78,7 +78,7 @@ impl MemberPlan {
     fn writes(&self) -> bool {
         let is_child_written = match &self.decided {
             Some(it) if !matches!(it.decision.action, Action::Hold { .. }) => true,
-            Some(it) => !it.delegates && it.observation.hpas.acting().is_some(),
+            Some(it) => !it.delegates && it.acting_hpa().is_some(),
             None => false,
         };
         self.placement.is_some()
@@ -190,7 +190,7 @@ impl Planner<'_> {
     fn may_place(self, present: Option<&Present>) -> bool {
         !self.item.fleet_spec().course.previewed
             && self.item.conflicts.older.is_none()
-            && present.is_none_or(|present| self.item.may_act(&present.observed))
+            && present.is_none_or(|present| self.item.may_act(&present.observed.target))
     }
 
     /// The decision about the child and the replicas of a workload that the member has.
@@ -201,7 +201,7 @@ impl Planner<'_> {
         record: &mut MemberRecord,
     ) -> Option<(Decided, Option<Replicas>)> {
         let decision = share.decision;
-        let may_act = self.item.may_act(&present.observed);
+        let may_act = self.item.may_act(&present.observed.target);
         // Where we may not act, the decision continues, so that an HPA of ours is released.
         if decision.action == MemberAction::Hold && may_act {
             return None;
@@ -283,15 +283,16 @@ impl Planner<'_> {
         let mut own = read.iter().map(|metric| terms.spec.is_members_own(metric));
         let mut observed = present.observed.clone();
         // One reading per metric of the observed workload, in its order.
-        let readings = &mut observed.observation.readings;
+        let seen = &mut observed.workload;
+        let readings = &mut seen.observation.readings;
         readings.retain(|_| own.next().unwrap_or(false));
         let series = ForecastSeries {
             forecasts: self.forecasts,
             uid,
             workload,
         };
-        let pods = &observed.observation.pods;
-        observed.forecasts = series.readings(pods, &observed.scale, self.context.now);
+        let pods = &seen.observation.pods;
+        seen.forecasts = series.readings(pods, seen.template.as_deref(), self.context.now);
         observed
     }
 }

@@ -10,7 +10,11 @@ use super::{
     observation::{FleetObservation, MemberObservation, ObservedMember, Present},
     state::{FleetState, MemberRecord, ShapedMin},
 };
-use crate::{child_hpa::as_child, observe::TargetObservation, related_hpas::RelatedHpas};
+use crate::{
+    child_hpa::as_child,
+    observe::{TargetObservation, TargetView},
+    related_hpas::RelatedHpas,
+};
 use foretide_api::ports::KedaPause;
 
 /// Reads members for the rules.
@@ -103,21 +107,21 @@ impl MemberReader<'_> {
     }
 
     fn present(self, present: &Present, shaped: Option<ShapedMin>) -> Member {
-        let TargetObservation {
+        let TargetObservation { workload, target } = &present.observed;
+        let TargetView {
             scale,
             hpas,
             keda_pause,
-            observation,
-            ..
-        } = &present.observed;
-        let ready = observation.pods.iter().filter(|pod| is_available(pod));
+        } = target;
+        let ready = workload
+            .observation
+            .pods
+            .iter()
+            .filter(|pod| is_available(pod));
         let child = hpas.acting().map(|hpa| as_child(hpa));
         // Preview never writes, so it cannot conflict.
         let is_previewed = self.item.fleet_spec().course.previewed;
-        let foreign_hpa = self
-            .item
-            .foreign_hpa(&present.observed)
-            .filter(|_| !is_previewed);
+        let foreign_hpa = self.item.foreign_hpa(target).filter(|_| !is_previewed);
         Member {
             pods: Some(Pods {
                 replicas: scale.scale.spec,
@@ -146,7 +150,8 @@ impl MemberReader<'_> {
         if present.is_idle() {
             return Some(0.0);
         }
-        let (metrics, seen) = (&self.item.spec.observed_workload.metrics, &present.observed);
+        let metrics = &self.item.spec.observed_workload.metrics;
+        let seen = &present.observed.workload;
         let readings = metrics.iter().zip(&seen.observation.readings);
         largest_demand(readings, seen, self.now)
     }

@@ -10,7 +10,7 @@ use foretide_domain::{
     demand::is_available,
     forecast::{ForecastReading, Predicted},
     hpa::{MetricSpec, Target},
-    observation::{Cause, Measured, Pod, Reading, Unavailable},
+    observation::{Cause, Container, Measured, Pod, Reading, Unavailable},
 };
 use foretide_models::DemandBounds;
 use jiff::Timestamp;
@@ -18,10 +18,8 @@ use jiff::Timestamp;
 use super::{item::FleetItem, observation::Present};
 use crate::{
     forecaster::{SeriesKey, forecasts::Forecasts},
-    observe::{ForecastSeries, TargetObservation},
-    related_hpas::RelatedHpas,
+    observe::{ForecastSeries, WorkloadObservation},
 };
-use foretide_api::ports::{KedaPause, ScaleView};
 
 /// The members of a fleet that count, to be merged.
 #[derive(Debug, Clone, Copy)]
@@ -39,10 +37,10 @@ pub struct Members<'a> {
 
 impl Members<'_> {
     /// The observation as of one workload.
-    pub fn merged(&self, forecasts: &Forecasts, now: Timestamp) -> TargetObservation {
+    pub fn merged(&self, forecasts: &Forecasts, now: Timestamp) -> WorkloadObservation {
         let mut pods = Vec::new();
         for (member, present) in self.present {
-            let own = &present.observed.observation.pods;
+            let own = &present.observed.workload.observation.pods;
             pods.extend(own.iter().map(|pod| named(member, pod)));
         }
         let [spec, status] = [
@@ -53,27 +51,18 @@ impl Members<'_> {
         let template = self
             .present
             .iter()
-            .find_map(|(_, present)| present.observed.scale.template.clone());
-        let scale = ScaleView {
-            scale: Scale { spec, status },
-            uid: self.item.owner.uid.clone(),
-            template,
-            // The rest is only for reading pods and writing the scale, which is done in each member.
-            ..ScaleView::default()
-        };
-        TargetObservation {
-            hpas: RelatedHpas::default(),
-            keda_pause: KedaPause::default(),
-            forecasts: self.forecasts(forecasts, &pods, &scale, now),
+            .find_map(|(_, present)| present.observed.workload.template.clone());
+        WorkloadObservation {
+            forecasts: self.forecasts(forecasts, &pods, template.as_deref(), now),
             observation: Observation {
-                scale: scale.scale,
+                scale: Scale { spec, status },
                 unseen: self.unreachable,
                 undelivered: sum_over(self.present, |seen| seen.undelivered),
                 owned: sum_over(self.present, |seen| seen.owned),
                 readings: self.readings(),
                 pods,
             },
-            scale,
+            template,
         }
     }
 
@@ -82,7 +71,7 @@ impl Members<'_> {
         &self,
         forecasts: &Forecasts,
         pods: &[Arc<Pod>],
-        scale: &ScaleView,
+        template: Option<&[Container]>,
         now: Timestamp,
     ) -> Vec<ForecastReading> {
         let spec = self.item.fleet_spec();
@@ -92,14 +81,14 @@ impl Members<'_> {
             uid,
             workload: &spec.workload,
         };
-        let mut whole = series.readings(pods, scale, now);
+        let mut whole = series.readings(pods, template, now);
         if spec.course.divides {
             return whole;
         }
         let mut of_each = Vec::new();
         for (member, _) in self.present {
             let uid = &SeriesKey::of_member(uid, member);
-            of_each.push(ForecastSeries { uid, ..series }.readings(pods, scale, now));
+            of_each.push(ForecastSeries { uid, ..series }.readings(pods, template, now));
         }
         for (position, reading) in whole.iter_mut().enumerate() {
             let of_members = of_each.iter().filter_map(|all| all.get(position));
@@ -153,7 +142,7 @@ fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
 /// Sum of a count over all members that were seen.
 fn sum_over(present: &[(&str, &Present)], of: fn(&Observation) -> Replicas) -> Replicas {
     present.iter().fold(Replicas::ZERO, |sum, (_, present)| {
-        sum.saturating_add(of(&present.observed.observation))
+        sum.saturating_add(of(&present.observed.workload.observation))
     })
 }
 
@@ -188,7 +177,7 @@ fn together(metric: &MetricSpec, parts: &[(&str, &Present)], column: usize) -> R
         if present.is_idle() {
             continue;
         }
-        match present.observed.observation.readings.get(column) {
+        match present.observed.workload.observation.readings.get(column) {
             Some(Ok(measured)) => {
                 all = Some(joined(all, member, measured));
                 ready.push(ready_pods(present));
@@ -211,7 +200,7 @@ fn together(metric: &MetricSpec, parts: &[(&str, &Present)], column: usize) -> R
 }
 
 fn ready_pods(present: &Present) -> i128 {
-    let pods = &present.observed.observation.pods;
+    let pods = &present.observed.workload.observation.pods;
     pods.iter().map(|pod| i128::from(is_available(pod))).sum()
 }
 
@@ -282,15 +271,20 @@ fn renamed(member: &str, measured: &Measured) -> Measured {
 
 #[cfg(test)]
 mod tests {
+    use foretide_api::ports::{KedaPause, ScaleView};
     use foretide_domain::{
         forecast::Refused,
         hpa::{MetricContext, ObjectRef, Settings, Tolerance, propose},
-        observation::{Container, ContainerUsage, Phase, PodSample, PodUsage, Readiness, Status},
+        observation::{ContainerUsage, Phase, PodSample, PodUsage, Readiness, Status},
         proposal::Reason,
     };
     use jiff::SignedDuration;
 
     use super::*;
+    use crate::{
+        observe::{TargetObservation, TargetView},
+        related_hpas::RelatedHpas,
+    };
 
     const AT: Timestamp = Timestamp::UNIX_EPOCH;
     const WINDOW: SignedDuration = SignedDuration::from_secs(30);
@@ -356,22 +350,21 @@ mod tests {
         let readings = [used.clone(), used, samples].into_iter().chain(totals);
         Present {
             observed: TargetObservation {
-                scale: ScaleView {
-                    scale: scale(cpu.len()),
-                    selector: "app=web".to_owned(),
-                    resource_version: "1".to_owned(),
-                    uid: "u".to_owned(),
-                    ..ScaleView::default()
+                workload: WorkloadObservation {
+                    observation: Observation {
+                        scale: scale(cpu.len()),
+                        pods: (0..cpu.len()).map(pod).collect(),
+                        readings: readings.map(Ok).collect(),
+                        ..Observation::default()
+                    },
+                    forecasts: Vec::new(),
+                    template: None,
                 },
-                hpas: RelatedHpas::default(),
-                keda_pause: KedaPause::default(),
-                observation: Observation {
-                    scale: scale(cpu.len()),
-                    pods: (0..cpu.len()).map(pod).collect(),
-                    readings: readings.map(Ok).collect(),
-                    ..Observation::default()
+                target: TargetView {
+                    scale: ScaleView::default(),
+                    hpas: RelatedHpas::default(),
+                    keda_pause: KedaPause::default(),
                 },
-                forecasts: Vec::new(),
             },
             unschedulable: Replicas::ZERO,
             unschedulable_since: None,
@@ -437,7 +430,7 @@ mod tests {
     #[test]
     fn counts_are_added_over_the_members() {
         let (mut east, west) = (member(&[400, 600], 30), member(&[1400], 10));
-        east.observed.observation.undelivered = Replicas::new(2);
+        east.observed.workload.observation.undelivered = Replicas::new(2);
         let present = [("east", &east), ("west", &west)];
         assert_eq!(
             sum_over(&present, |seen| seen.undelivered),
@@ -468,7 +461,7 @@ mod tests {
             .map(|(name, present)| (*name, present))
             .collect();
         let pods = parts.iter().flat_map(|(name, present)| {
-            let pods = present.observed.observation.pods.iter();
+            let pods = present.observed.workload.observation.pods.iter();
             pods.map(|pod| named(name, pod))
         });
         let view = MetricContext {

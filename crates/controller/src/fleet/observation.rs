@@ -170,7 +170,7 @@ impl MemberObservation {
 impl Present {
     /// True if no pods run, and none are asked for.
     pub fn is_idle(&self) -> bool {
-        let observation = &self.observed.observation;
+        let observation = &self.observed.workload.observation;
         observation.scale.spec == Replicas::ZERO && observation.pods.is_empty()
     }
 }

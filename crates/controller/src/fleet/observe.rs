@@ -27,7 +27,7 @@ use super::{
 use crate::{
     child_hpa::as_child,
     forecaster::forecasts::Forecasts,
-    observe::{self, ClusterReads, TargetObservation},
+    observe::{self, ClusterReads, TargetObservation, WorkloadObservation},
     part::Part,
 };
 use foretide_api::ports::{Cluster, ClusterError, Member, MemberView};
@@ -308,18 +308,18 @@ impl<M: Member> WorkloadReader<'_, M> {
             }
             Err(error) => return MemberObservation::failed(&error),
         };
-        let selector = &*observed.scale.selector;
+        let selector = &*observed.target.scale.selector;
         let unschedulable = if selector.is_empty() {
             Ok((Replicas::ZERO, None))
         } else {
-            cluster.unschedulable(target, selector, observed.scale.scale.spec)
+            cluster.unschedulable(target, selector, observed.target.scale.scale.spec)
         };
         let foreign = self.is_foreign(&observed).await;
         let ((unschedulable, unschedulable_since), foreign) = match (unschedulable, foreign) {
             (Err(error), _) | (_, Err(error)) => return MemberObservation::failed(&error),
             (Ok(unschedulable), Ok(foreign)) => (unschedulable, foreign),
         };
-        let like = shape(containers(&observed).as_deref());
+        let like = shape(containers(&observed.workload).as_deref());
         MemberObservation::Present(Box::new(Present {
             unschedulable,
             unschedulable_since,
@@ -334,7 +334,7 @@ impl<M: Member> WorkloadReader<'_, M> {
     async fn is_foreign(&self, observed: &TargetObservation) -> Result<bool, ClusterError> {
         let is_template = self
             .template()
-            .is_some_and(|(template, _)| template.uid == observed.scale.uid);
+            .is_some_and(|(template, _)| template.uid == observed.target.scale.uid);
         if self.placed.is_none() || is_template {
             return Ok(false);
         }
@@ -351,8 +351,9 @@ impl<M: Member> WorkloadReader<'_, M> {
     /// Field manager that changed the replicas, asked for only where neither we nor the member's HPA can have.
     async fn replica_writer(&self, observed: &TargetObservation) -> Option<String> {
         let expected = (*self.fleet.known.get(self.name)?)?;
-        let found = observed.scale.scale.spec;
+        let found = observed.target.scale.scale.spec;
         let scaled_to = observed
+            .target
             .hpas
             .acting()
             .and_then(|child| as_child(child).desired);
@@ -367,8 +368,8 @@ impl<M: Member> WorkloadReader<'_, M> {
 }
 
 /// Containers of one more replica: those of the pod template, else of one of the pods.
-fn containers(observed: &TargetObservation) -> Option<Arc<[Container]>> {
-    let containers = match &observed.scale.template {
+fn containers(observed: &WorkloadObservation) -> Option<Arc<[Container]>> {
+    let containers = match &observed.template {
         Some(containers) => containers,
         None => &observed.observation.pods.last()?.containers,
     };

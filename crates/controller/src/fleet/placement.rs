@@ -57,11 +57,15 @@ pub fn placement(
         MemberObservation::Unknown { .. } => return None,
         MemberObservation::Absent { .. } => (Some(decided.replicas.unwrap_or(decided.min)), None),
         // The hub is a member of this fleet, and this is the template itself.
-        MemberObservation::Present(present) if present.observed.scale.uid == template.uid => {
+        MemberObservation::Present(present)
+            if present.observed.target.scale.uid == template.uid =>
+        {
             return None;
         }
         MemberObservation::Present(_) if record.placed == Some(template.version) => return None,
-        MemberObservation::Present(present) => (None, Some(present.observed.scale.uid.clone())),
+        MemberObservation::Present(present) => {
+            (None, Some(present.observed.target.scale.uid.clone()))
+        }
     };
     Some(Placement {
         template: template.clone(),
@@ -78,7 +82,7 @@ pub fn removal(
 ) -> Option<String> {
     match observed {
         MemberObservation::Present(present) if decided.action == Action::Delete => {
-            let uid = &present.observed.scale.uid;
+            let uid = &present.observed.target.scale.uid;
             (*uid != template.uid && !present.foreign).then(|| uid.clone())
         }
         _ => None,

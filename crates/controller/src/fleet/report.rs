@@ -120,7 +120,7 @@ fn contested<M>(fleet: &FleetDecided<M>) -> Option<Condition> {
     let mut foreign = Vec::new();
     for (name, member) in &fleet.observed.members {
         let present = member.present();
-        if let Some(hpa) = present.and_then(|it| item.foreign_hpa(&it.observed)) {
+        if let Some(hpa) = present.and_then(|it| item.foreign_hpa(&it.observed.target)) {
             foreign.push(format!("{} in member {name}", hpa.name));
         }
     }

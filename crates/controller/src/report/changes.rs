@@ -92,7 +92,7 @@ impl ReplicaChanges {
             Action::Pin { to } => format!("{to} replicas: specificReplicas in Preview"),
             _ => decision.message(),
         };
-        let child = applied.decided.observation.hpas.acting();
+        let child = applied.decided.acting_hpa();
         let child_scaled = child.and_then(|child| child.last_scale);
         let is_fleet = matches!(applied.decided.part.autoscaler, Autoscaler::Federated(_));
         let mut events = Vec::new();

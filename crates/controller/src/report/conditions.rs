@@ -124,11 +124,10 @@ fn of_decision(applied: &Applied, trouble: Option<&(&'static str, String)>) -> V
 
 /// True if KEDA scales the target of an object or has scaled it, and a pause cannot be seen.
 fn may_miss_a_pause(decided: &Decided) -> bool {
-    let observation = &decided.observation;
-    let hpa = observation.hpas.foreign.as_deref();
+    let hpa = decided.foreign_hpa();
     // A pause removes KEDA's HPA, and a restart forgets that it was there.
-    observation.keda_pause == KedaPause::Unseen
-        && (hpa.and_then(scaled_object).is_some()
+    (decided.target.as_ref()).is_some_and(|target| target.keda_pause == KedaPause::Unseen)
+        && (hpa.and_then(|hpa| scaled_object(hpa)).is_some()
             || stored(&decided.part.autoscaler).any(|it| it.message.ends_with(PAUSE_UNSEEN)))
 }
 
@@ -168,13 +167,14 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<(&'static str
     if let Some(message) = &applied.decided.replica_conflict {
         return Some((EXTERNAL_WRITER, message.clone()));
     }
-    let foreign = applied.decided.observation.hpas.foreign.as_ref()?;
+    let hpas = &applied.decided.target.as_ref()?.hpas;
+    let foreign = hpas.foreign.as_ref()?;
     let adopted = applied
         .effect()
         .is_some_and(|effect| effect.changes.contains(&HpaChange::Adopted));
     // An autoscaler that only previews conflicts with none.
     let is_conflict = part.workload.course().writes != Writes::Pinned(None) && !adopted;
-    let is_served = part.keda_trigger(&applied.decided.observation).is_some();
+    let is_served = part.keda_trigger(hpas).is_some();
     (is_conflict && !is_served).then(|| {
         let message = foreign_message(part, foreign);
         (TARGET_CONFLICT, message)
@@ -207,15 +207,16 @@ fn foreign_message(part: &Part, foreign: &HpaView) -> String {
 fn read_by_others(applied: &Applied) -> Option<Condition> {
     let Decided {
         part,
-        observation,
+        target,
         publishes,
         ..
     } = &applied.decided;
+    let target = target.as_ref()?;
     let is_preview = part.workload.course().writes == Writes::Pinned(None);
     if let KedaPause::On {
         scaled_object: name,
         annotation,
-    } = &observation.keda_pause
+    } = &target.keda_pause
         && !is_preview
     {
         let namespace = part.autoscaler.namespace();
@@ -227,7 +228,7 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
     }
     let decision = &applied.decided.decision;
     let decided = decision.message();
-    if let Some(trigger) = part.keda_trigger(observation) {
+    if let Some(trigger) = part.keda_trigger(&target.hpas) {
         let decided = match decision.limit {
             // KEDA itself scales from zero.
             Some(Limit::Paused) => "it is scaled to zero until a trigger is active".to_owned(),
@@ -239,7 +240,7 @@ fn read_by_others(applied: &Applied) -> Option<Condition> {
         );
         return Some(ready_as(SCALED_BY_KEDA, &message));
     }
-    let foreign = observation.hpas.foreign.as_ref()?;
+    let foreign = target.hpas.foreign.as_ref()?;
     (is_preview && *publishes && reads_published_metrics(foreign)).then(|| {
         let message = format!(
             "horizontalpodautoscaler {} scales the target, and reads forecasts or crons as metrics; {decided}",

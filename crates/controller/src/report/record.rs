@@ -65,7 +65,7 @@ fn template(decided: &Decided) -> Option<PodTemplate> {
     let pods = &observation.observation.pods;
     let (containers, pod_level) = match pods.iter().find(|pod| is_available(pod)) {
         Some(pod) => (Arc::clone(&pod.containers), pod.pod_level_requests.clone()),
-        None => (observation.scale.template.clone()?, None),
+        None => (observation.template.clone()?, None),
     };
     Some(PodTemplate {
         containers,

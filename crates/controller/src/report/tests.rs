@@ -52,7 +52,7 @@ fn played(part: &Part) -> (Page, Decision) {
         let passed = std::time::Duration::from_secs(second);
         let now = start + SignedDuration::try_from(passed).unwrap();
         let mut seen = observed(2, 0, None);
-        seen.forecasts = series.readings(&[], &seen.scale, now);
+        seen.workload.forecasts = series.readings(&[], None, now);
         let decided = decide(&mut target, part, seen, i64::try_from(second).unwrap());
         last = Some(decided.decision.clone());
         let applied = Applied {
