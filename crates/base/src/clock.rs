@@ -13,10 +13,11 @@
 use std::{
     fmt,
     ops::Add,
-    sync::{Arc, LazyLock, PoisonError, RwLock},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use jiff::{SignedDuration, Timestamp};
 use tokio::{sync::Notify, time::Instant};
 
@@ -243,10 +244,7 @@ impl Clock {
 
     fn change(&self, to: impl FnOnce(Setting, Instant) -> Setting) {
         if let Some(settable) = &self.0 {
-            let mut setting = settable
-                .setting
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut setting = settable.setting.write();
             *setting = to(*setting, tokio_now());
             settable.set.notify_waiters();
         }
@@ -270,7 +268,7 @@ impl Clock {
         let Some(settable) = &self.0 else {
             return monotonic_now();
         };
-        let read = || settable.setting().monotonic_at(tokio_now());
+        let read = || settable.setting.read().monotonic_at(tokio_now());
         // Read twice, as the two clocks of the system are, so that a simulation can stop the process in between.
         later(
             || {
@@ -326,23 +324,7 @@ impl Clock {
     }
 
     fn setting(&self) -> Option<Setting> {
-        self.0.as_deref().map(Settable::setting)
-    }
-}
-
-// === impl Settable ===
-
-impl Settable {
-    fn setting(&self) -> Setting {
-        *self.setting.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Settable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settable")
-            .field("setting", &self.setting())
-            .finish_non_exhaustive()
+        self.0.as_ref().map(|settable| *settable.setting.read())
     }
 }
 

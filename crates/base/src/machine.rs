@@ -10,7 +10,7 @@ use std::{
     fmt, fs,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,6 +22,7 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection, HttpConnector},
     rt::TokioIo,
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     task::JoinHandle,
@@ -208,7 +209,7 @@ fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 impl Simulation {
     /// `SplitMix64`.
     fn random(&self) -> u64 {
-        let mut state = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.random.lock();
         *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let once = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let twice = (once ^ (once >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

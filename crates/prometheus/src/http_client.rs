@@ -9,7 +9,7 @@ use std::{
     future::poll_fn,
     io::{self, Read as _},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -27,6 +27,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use rustls::{ClientConfig, pki_types::ServerName};
+use parking_lot::Mutex;
 use tokio::time::{error::Elapsed, timeout};
 use tokio_rustls::TlsConnector;
 use tower::{BoxError, Service};
@@ -216,11 +217,11 @@ fn is_timeout(error: &(dyn Error + 'static)) -> bool {
 impl ServerCertificate {
     /// Expiry of the certificate.
     pub fn expiry(&self) -> Option<CredentialExpiry> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     fn note(&self, expiry: Option<CredentialExpiry>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = expiry;
+        *self.0.lock() = expiry;
     }
 }
 

@@ -16,7 +16,7 @@ mod reviews;
 mod serve;
 mod tls;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -27,6 +27,7 @@ use axum::{
     routing::get,
 };
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 pub use self::{
     access::{Denied, MetricsAccess, bearer},
@@ -59,7 +60,7 @@ impl Metrics {
     fn text(&self) -> Bytes {
         let now = self.clock.now();
         // Held while the text is rendered, so that scrapes at the same time render it once.
-        let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rendered = self.rendered.lock();
         match &*rendered {
             // A wall clock may go back.
             Some((at, text)) if *at <= now && now.duration_since(*at) < RENDERED_FOR => {

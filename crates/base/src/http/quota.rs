@@ -13,9 +13,10 @@
 use std::{
     collections::BTreeMap,
     fmt::{self, Debug},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::clock::{Clock, LogPace};
@@ -109,7 +110,7 @@ impl<H: Holder> Quota<H> {
     /// # Errors
     /// The holder is at its limit, or all is in use and no other holds more.
     pub fn acquire_many(self: &Arc<Self>, holder: H, size: usize) -> Result<Permit<H>, Exhausted> {
-        let mut usage = self.usage();
+        let mut usage = self.usage.lock();
         let (own, evicted) = usage.of_holder(&holder);
         let Limits {
             total, per_holder, ..
@@ -156,7 +157,7 @@ impl<H: Holder> Quota<H> {
 
     /// Logs the holder that reached a limit, at most once in a minute.
     fn warn(&self, holder: &H) {
-        let mut usage = self.usage();
+        let mut usage = self.usage.lock();
         if !usage.log_pace.admits(self.clock.monotonic()) {
             return;
         }
@@ -173,13 +174,9 @@ impl<H: Holder> Quota<H> {
         );
     }
 
-    fn usage(&self) -> MutexGuard<'_, Usage<H>> {
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Permits in use.
     pub fn count(&self) -> usize {
-        self.usage().size
+        self.usage.lock().size
     }
 }
 
@@ -240,7 +237,7 @@ impl<H: Holder> Permit<H> {
 
 impl<H: Holder> Drop for Permit<H> {
     fn drop(&mut self) {
-        let mut usage = self.quota.usage();
+        let mut usage = self.quota.usage.lock();
         let Some(of_holder) = usage.holders.get_mut(&self.holder) else {
             return;
         };
@@ -327,7 +324,7 @@ mod tests {
         let ended: Vec<_> = ended.map(|it| it.is_some()).collect();
         assert_eq!(ended, [false, false, true, true]);
         drop((idle, of_keda));
-        assert_eq!((quota.count(), quota.usage().holders.len()), (0, 0));
+        assert_eq!((quota.count(), quota.usage.lock().holders.len()), (0, 0));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod entry;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -27,6 +27,7 @@ use std::{
 
 use foretide_federate::Taint;
 use jiff::SignedDuration;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::Notify;
 
 use self::entry::RegistryEntry;
@@ -253,20 +254,11 @@ impl MemberRegistry {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, RegistryEntry>> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+        self.entries.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, RegistryEntry>> {
-        self.entries.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl std::fmt::Debug for MemberRegistry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemberRegistry")
-            .field("settings", &self.settings)
-            .field("members", &self.reports())
-            .finish_non_exhaustive()
+        self.entries.write()
     }
 }
 

@@ -306,9 +306,7 @@ impl AuthorityUpdate<'_> {
     async fn authorities(&self, now: Timestamp) -> Result<Authorities, CertificateError> {
         let mut conflicts = 0;
         loop {
-            let seen = self
-                .secret
-                .read()
+            let seen = StoredAuthorities::read(self.secret)
                 .await
                 .map_err(|error| self.unusable(error))?;
             let skew = self.secret.clock_skew();

@@ -50,9 +50,10 @@ impl AuthoritySecret {
         self.0.clock_skew()
     }
 
-    /// The contents of the Secret now.
-    pub async fn read(&self) -> Result<StoredAuthorities, ClusterError> {
-        self.0.read().await.map(StoredAuthorities::of)
+impl StoredAuthorities {
+    /// Reads the Secret.
+    pub async fn read(secret: &SharedSecret) -> Result<Self, ClusterError> {
+        secret.read().await.map(Self::of)
     }
 
     /// Replaces the authorities in the Secret, if it is as it was read.

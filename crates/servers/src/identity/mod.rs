@@ -18,7 +18,7 @@ mod headers;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -27,6 +27,7 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
 };
+use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
 use tokio::sync::watch;
 
@@ -177,10 +178,7 @@ impl<R: AccessReviewer> AccessControl<R> {
     /// Verifiers of certificates by the newest authorities.
     fn verifiers(&self) -> Option<Arc<Verifiers>> {
         let newest = self.authorities.borrow().clone()?;
-        let mut last = self
-            .verifiers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.verifiers.lock();
         match &*last {
             Some((authorities, verifiers)) if Arc::ptr_eq(authorities, &newest) => {
                 Some(Arc::clone(verifiers))
