@@ -11,7 +11,6 @@
 //! time at which another machine was heard, with both readings of the clock that it was read on.
 
 use std::{
-    fmt,
     ops::Add,
     sync::{Arc, LazyLock},
     time::Duration,
@@ -20,6 +19,8 @@ use std::{
 use parking_lot::RwLock;
 use jiff::{SignedDuration, Timestamp};
 use tokio::{sync::Notify, time::Instant};
+
+use crate::opaque::Opaque;
 
 /// A reading of the monotonic clock: the time since an arbitrary origin that is the same for all readings of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -46,6 +47,7 @@ pub struct Contact {
 #[derive(Debug, Clone)]
 pub struct Clock(Option<Arc<Settable>>);
 
+#[derive(Debug)]
 struct Settable {
     setting: RwLock<Setting>,
     set: Notify,
@@ -53,7 +55,7 @@ struct Settable {
     interruption: Option<Interruption>,
 }
 
-type Interruption = Box<dyn Fn() + Send + Sync>;
+type Interruption = Opaque<Box<dyn Fn() + Send + Sync>>;
 
 /// The state of a settable clock when it was last set.
 #[derive(Debug, Clone, Copy)]
@@ -214,7 +216,7 @@ impl Clock {
     /// Like [`Self::simulated`], for a process that can be stopped while it reads its monotonic clocks: `interruption`
     /// is called between two readings.
     pub fn interrupted(start: Timestamp, interruption: impl Fn() + Send + Sync + 'static) -> Self {
-        Self::settable(start, true, Some(Box::new(interruption)))
+        Self::settable(start, true, Some(Opaque(Box::new(interruption))))
     }
 
     fn settable(start: Timestamp, runs: bool, interruption: Option<Interruption>) -> Self {
@@ -274,7 +276,7 @@ impl Clock {
             || {
                 let total = read();
                 if let Some(interruption) = &settable.interruption {
-                    interruption();
+                    (interruption.0)();
                 }
                 total
             },

@@ -47,15 +47,6 @@ pub struct Token {
     pub valid_until: Monotonic,
 }
 
-/// A reading of both clocks.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
-    /// Time of day for the record, which people read.
-    pub(super) wall: Timestamp,
-    /// Basis of every decision.
-    pub(super) monotonic: Monotonic,
-}
-
 /// Request of an attempt to the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Request {

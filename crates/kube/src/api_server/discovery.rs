@@ -39,13 +39,14 @@ pub struct ApiKind {
 }
 
 /// The kinds of the API server, as far as they were looked up.
+#[derive(Debug)]
 pub struct Discovery {
     calls: Arc<Calls>,
     lists: parking_lot::Mutex<Lists>,
 }
 
 /// The lists that were used last.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Lists {
     /// Lists with their turns of use, by `apiVersion`.
     by_version: BTreeMap<String, (Arc<List>, u64)>,

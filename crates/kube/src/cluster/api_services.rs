@@ -33,6 +33,7 @@ const OWNER_HINTS: [&str; 4] = [
 ];
 
 /// The `APIService`s of the group versions that an adapter serves.
+#[derive(Debug)]
 pub struct ApiServices {
     calls: Calls,
     service: ServiceName,

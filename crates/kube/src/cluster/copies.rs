@@ -18,6 +18,7 @@ use foretide_base::memory::{Account, Item};
 pub type Key = (Arc<str>, Arc<str>);
 
 /// The copies of the objects of one kind.
+#[derive(Debug)]
 pub struct Copies<V> {
     /// The scopes that were listed whole.
     pub synced: BTreeSet<Option<String>>,
@@ -51,6 +52,7 @@ pub enum Exclusion {
     LeftOut(usize),
 }
 
+#[derive(Debug)]
 struct NamespaceCopies<V> {
     by_name: BTreeMap<Arc<str>, Copy<Arc<V>>>,
     by_labels: LabelIndex<V>,

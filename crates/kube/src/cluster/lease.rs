@@ -15,6 +15,7 @@ use crate::api_server::{About as _, Body, CallError, Calls, Limits, ObjectPath, 
 use foretide_api::ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease};
 
 /// One lease of a cluster.
+#[derive(Debug)]
 pub struct KubeLease {
     calls: Calls,
     namespace: String,
@@ -73,12 +74,6 @@ impl KubeLease {
             stored(self.calls.write(method, &url?, body).await?)
         };
         written.await.about(self.path())
-    }
-}
-
-impl std::fmt::Debug for KubeLease {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KubeLease({})", self.path())
     }
 }
 

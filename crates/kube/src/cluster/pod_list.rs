@@ -12,6 +12,7 @@ use foretide_api::ports::{ClusterError, ListedPod, PodLister};
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Lists pods through an API server.
+#[derive(Debug)]
 pub struct KubePodLister {
     calls: Calls,
 }
@@ -64,12 +65,6 @@ impl From<PodObject> for ListedPod {
             phase: phase(status.and_then(|status| status.phase).as_deref()),
             deleting: metadata.deletion_timestamp.is_some(),
         }
-    }
-}
-
-impl std::fmt::Debug for KubePodLister {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KubePodLister").finish_non_exhaustive()
     }
 }
 

@@ -15,6 +15,7 @@ use foretide_api::ports::ClusterError;
 use foretide_base::redact::Redactor;
 
 /// One Secret. No message shows its values.
+#[derive(Debug)]
 pub struct SharedSecret {
     calls: Calls,
     namespace: String,
@@ -91,12 +92,6 @@ impl SharedSecret {
             .await
             .map(drop)
             .map_err(|error: CallError| error.redacted(&redactor).about(path))
-    }
-}
-
-impl fmt::Debug for SharedSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedSecret({self})")
     }
 }
 

@@ -35,6 +35,7 @@ const KEPT_MAX: usize = 256 << 10;
 const ENTRY: usize = 320;
 
 /// The objects of one kind.
+#[derive(Debug)]
 pub(crate) struct Store<V> {
     pub(crate) resource: Resource,
     /// Counters of its watches.

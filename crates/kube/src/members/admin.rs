@@ -39,6 +39,7 @@ const TOKEN_ATTEMPTS: u32 = 20;
 const APPLY_ATTEMPTS: u32 = 3;
 
 /// A client of one cluster, for the command line.
+#[derive(Debug)]
 pub struct AdminClient {
     connection: Connection,
     pub(crate) calls: Calls,
@@ -300,12 +301,6 @@ impl AdminClient {
         let asking = self.calls.write::<Value>(Method::POST, path, body);
         let answer = asking.await.about("SelfSubjectAccessReview")?;
         Ok(answer.pointer("/status/allowed") == Some(&Value::Bool(true)))
-    }
-}
-
-impl std::fmt::Debug for AdminClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AdminClient").finish_non_exhaustive()
     }
 }
 

@@ -42,6 +42,7 @@ pub struct Timeouts {
 }
 
 /// One connection to a member; its tasks end when it is dropped.
+#[derive(Debug)]
 pub struct MemberConnection {
     pub access: Access,
     pub cluster: Arc<KubeMember>,

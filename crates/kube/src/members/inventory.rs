@@ -55,6 +55,7 @@ pub struct InventoryEntry {
 }
 
 /// The inventory of a hub.
+#[derive(Debug)]
 pub struct Inventory {
     connection: Connection,
     secrets: Arc<Store<MemberSecret>>,

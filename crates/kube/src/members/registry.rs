@@ -44,7 +44,7 @@ use crate::{
     cluster::{Changes, KubeMember, Options, WatchTimeouts},
 };
 use foretide_api::ports::{Fleet, MemberView};
-use foretide_base::{clock::Clock, error::chain};
+use foretide_base::{clock::Clock, error::chain, opaque::Opaque};
 
 /// Period of checking a pending connection.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
@@ -55,10 +55,11 @@ const FIRST_CHECK_PERIOD: Duration = Duration::from_millis(200);
 type Connect = dyn Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync;
 
 /// The member clusters of a fleet.
+#[derive(Debug)]
 pub struct MemberRegistry {
     inventory: Inventory,
     settings: MemberSettings,
-    connect: Box<Connect>,
+    connect: Opaque<Box<Connect>>,
     gate: WriteGate,
     clock: Clock,
     changes: Arc<Changes>,
@@ -94,7 +95,7 @@ impl MemberRegistry {
             settings,
             gate,
             clock: machine.clock().clone(),
-            connect: Box::new(move |access| connect(access, &machine)),
+            connect: Opaque(Box::new(move |access| connect(access, &machine))),
             changes,
             entries: RwLock::default(),
             synced: AtomicBool::new(false),
@@ -196,7 +197,7 @@ impl MemberRegistry {
 
     fn reconnect(&self, name: &str, entry: &mut RegistryEntry, access: Access) {
         let server = access.host();
-        match (self.connect)(&access) {
+        match (self.connect.0)(&access) {
             Ok(connection) => {
                 let connection = self.inventory.of_member(name, connection);
                 tracing::info!(member = name, server, "connecting to a member");
@@ -295,7 +296,7 @@ impl MemberRegistry {
         connect: impl Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            connect: Box::new(connect),
+            connect: Opaque(Box::new(connect)),
             ..Self::new(connection, settings, WriteGate::default())
         }
     }

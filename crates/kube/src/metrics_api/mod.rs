@@ -37,6 +37,7 @@ const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 pub struct MetricsApi {
     calls: Arc<Calls>,
     discovery: Arc<Discovery>,
+#[derive(Debug)]
     /// The version of the custom metrics API, and the time of its discovery.
     version: Mutex<Option<(Monotonic, &'static str)>>,
 }

@@ -26,7 +26,7 @@ use url::{Host, Url};
 
 use self::{account::AccountTokens, client::PageClient, pods::ControllerPods};
 use super::api_server::{ConnectError, Connection};
-use foretide_base::machine::Machine;
+use foretide_base::{machine::Machine, opaque::Opaque, pem};
 
 /// The page that is read, and the account that reads it.
 #[derive(Debug, Clone)]
@@ -104,6 +104,7 @@ pub enum RemotePageError {
     Client(#[source] Box<kube::Error>),
 }
 
+#[derive(Debug)]
 /// The page of a controller.
 pub struct RemotePage {
     client: PageClient,
@@ -112,12 +113,6 @@ pub struct RemotePage {
 }
 
 // === impl RemotePage ===
-
-impl std::fmt::Debug for RemotePage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemotePage").finish_non_exhaustive()
-    }
-}
 
 impl RemotePage {
     /// True if the tokens that are sent are good for the page alone, and not for the API server.
@@ -155,6 +150,7 @@ impl RemotePage {
                 let pods = ControllerPods::new(&connection, namespace, machine.clock().clone());
                 (client, Some(pods))
             }
+        let client = Opaque(client);
         };
         let client = PageClient { client, tokens };
         Ok(Self { client, pods })

@@ -42,6 +42,7 @@ use foretide_base::{
 };
 
 /// The label of the pods that `deploy/` and the chart install.
+#[derive(Debug)]
 const SELECTOR: &str = "app.kubernetes.io/name=foretide";
 /// The Deployment that `deploy/` and the chart install.
 const DEPLOYMENT: &str = "foretide-controller";

@@ -46,6 +46,7 @@ const RETRY: SignedDuration = SignedDuration::from_secs(2);
 const CONFLICTS_MAX: usize = 5;
 
 /// The certificates of one server.
+#[derive(Debug)]
 pub struct Certificates {
     source: Source,
     clients: ClientCertificates,
@@ -55,13 +56,14 @@ pub struct Certificates {
 }
 
 /// Source of the certificate.
+#[derive(Debug)]
 enum Source {
     SelfManaged(SelfManaged, Box<AuthoritySecret>),
     Files(CertificateFiles),
 }
 
 /// State of earlier rounds.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     authorities: Authorities,
     signed: Option<(Signed, ServingPair)>,
@@ -278,14 +280,6 @@ impl Certificates {
                 Clients::SignedBy(files::certificates(file).await?)
             }
         })
-    }
-}
-
-impl std::fmt::Debug for Certificates {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Certificates")
-            .field("clients", &self.clients)
-            .finish_non_exhaustive()
     }
 }
 

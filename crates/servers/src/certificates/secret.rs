@@ -25,10 +25,6 @@ const CURRENT: [&str; 2] = ["ca.crt", "ca.key"];
 const NEXT: [&str; 2] = ["next-ca.crt", "next-ca.key"];
 const BUNDLE: &str = "ca-bundle.crt";
 
-/// The Secret of the authorities.
-#[derive(Debug)]
-pub struct AuthoritySecret(SharedSecret);
-
 /// The contents of the Secret.
 pub struct StoredAuthorities {
     pub authorities: Authorities,

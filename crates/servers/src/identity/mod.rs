@@ -57,6 +57,7 @@ const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// The check of the identity and the rights behind a request.
+#[derive(Debug)]
 pub struct AccessControl<R> {
     reviewer: R,
     authorities: watch::Receiver<Option<Arc<ClientAuthorities>>>,
@@ -194,12 +195,6 @@ impl<R: AccessReviewer> AccessControl<R> {
     fn now(&self) -> UnixTime {
         let seconds = u64::try_from(self.clock.now().as_second()).unwrap_or_default();
         UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds))
-    }
-}
-
-impl<R> std::fmt::Debug for AccessControl<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AccessControl").finish_non_exhaustive()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::api_server::{
     write_gate::WriteGate,
 };
 use foretide_api::ports::ClusterError;
-use foretide_base::{clock::Clock, leadership, machine::Machine, redact::Redactor};
+use foretide_base::{clock::Clock, leadership, machine::Machine, opaque::Opaque, redact::Redactor};
 
 /// The limits of single requests.
 #[derive(Debug, Clone, Copy)]
@@ -38,10 +38,11 @@ pub struct Limits {
 }
 
 /// Sends single requests to one API server, within [`Limits`].
+#[derive(Debug)]
 pub struct Calls {
-    client: Client,
+    client: Opaque<Client>,
     /// The client of writes.
-    writer: Client,
+    writer: Opaque<Client>,
     budgets: Budgets,
     refusals: Refusals,
     /// The skew by all requests of the connection: the renewals of the lease measure it when nothing else is written.
