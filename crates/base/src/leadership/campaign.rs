@@ -6,10 +6,10 @@ use jiff::SignedDuration;
 
 use super::{
     Leadership, Timing, Token,
-    elector::{Answer, Elector, Moment, Request},
+    elector::{Answer, Elector, Request},
 };
 use crate::{
-    clock::{Clock, Monotonic},
+    clock::{Clock, ClockReading, Monotonic},
     error::chain,
     opaque::Opaque,
     telemetry::Telemetry,
@@ -212,11 +212,8 @@ impl<L: LeaseStore> Campaign<L> {
         token.filter(|token| now < token.valid_until)
     }
 
-    fn now(&self) -> Moment {
-        Moment {
-            wall: self.clock.now(),
-            monotonic: self.clock.monotonic(),
-        }
+    fn now(&self) -> ClockReading {
+        ClockReading::new(self.clock.now(), self.clock.monotonic())
     }
 
     /// Logs a change of the leader.
