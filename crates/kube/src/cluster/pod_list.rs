@@ -48,13 +48,9 @@ impl KubePodLister {
 
     async fn list(&self, namespace: &str, selector: &str) -> Result<Vec<ListedPod>, CallError> {
         let collection = Resource::POD.collection(Some(namespace))?;
-        let mut pods = Vec::new();
         let selected = [("labelSelector", selector)];
-        let listed = self.calls.list(&collection, &selected, |pod| {
-            pods.push(ListedPod::from(serde_json::from_str::<PodObject>(pod)?));
-            Ok(())
-        });
-        listed.await.map(|()| pods)
+        let pods: Vec<PodObject> = self.calls.list(&collection, &selected).await?;
+        Ok(pods.into_iter().map(ListedPod::from).collect())
     }
 }
 

@@ -198,13 +198,8 @@ impl ControllerPods {
     /// The pods that are ready.
     async fn ready(&self) -> Result<Vec<Pod>, CallError> {
         let collection = Resource::POD.collection(Some(&self.namespace))?;
-        let mut pods: Vec<Pod> = Vec::new();
         let selected = [("labelSelector", SELECTOR)];
-        let listed = self.calls.list(&collection, &selected, |pod| {
-            pods.push(serde_json::from_str(pod)?);
-            Ok(())
-        });
-        listed.await?;
+        let mut pods: Vec<Pod> = self.calls.list(&collection, &selected).await?;
         pods.retain(is_ready);
         Ok(pods)
     }
