@@ -34,6 +34,7 @@ pub mod machine;
 pub mod memory;
 pub mod opaque;
 pub mod open_files;
+pub mod pem;
 pub mod printable;
 pub mod redact;
 pub mod service;

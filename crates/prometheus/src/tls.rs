@@ -14,6 +14,7 @@ use x509_parser::parse_x509_certificate;
 
 use super::credentials::{CredentialError, Credentials, Pem};
 use foretide_api::ports::{CredentialExpiry, CredentialFiles};
+use foretide_base::pem;
 
 /// The TLS settings for these credentials; `encrypted` says whether they are needed at all.
 ///
@@ -63,10 +64,7 @@ fn system_roots() -> Result<RootCertStore, CredentialError> {
 }
 
 fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
-    match CertificateDer::pem_slice_iter(&pem.bytes).collect::<Result<Vec<_>, _>>() {
-        Ok(all) if !all.is_empty() => Ok(all),
-        _ => Err(CredentialError::NoCertificate(pem.path.clone())),
-    }
+    pem::certificates(&pem.bytes).ok_or_else(|| CredentialError::NoCertificate(pem.path.clone()))
 }
 
 fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, CredentialError> {

@@ -13,11 +13,12 @@
 //! ```
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rustls::pki_types::{PrivateKeyDer, ServerName, pem::PemObject};
 use serde_json::{Map, Value};
 use url::Url;
 
 use super::address;
+use foretide_base::pem::certificates;
 
 /// The largest kubeconfig that is read, in bytes.
 const SIZE_MAX: usize = 64 * 1024;
@@ -357,13 +358,9 @@ impl<'a> Section<'a> {
     }
 
     fn certificates(&self, key: &str, pem: &[u8]) -> Result<Vec<Vec<u8>>, KubeconfigError> {
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        match certificates {
-            Ok(certificates) if !certificates.is_empty() => {
-                Ok(certificates.iter().map(|der| der.to_vec()).collect())
-            }
-            _ => Err(self.error(key, "holds no certificate; expected PEM text as base64")),
-        }
+        let found = certificates(pem)
+            .ok_or_else(|| self.error(key, "holds no certificate; expected PEM text as base64"))?;
+        Ok(found.iter().map(|der| der.to_vec()).collect())
     }
 
     fn credentials(&self) -> Result<Credentials, KubeconfigError> {

@@ -20,7 +20,6 @@ use kube::{
     client::{Body, ConfigExt as _, middleware::AuthLayer},
     config::AuthInfo,
 };
-use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tower::{BoxError, ServiceBuilder};
 use url::{Host, Url};
 
@@ -233,13 +232,10 @@ fn is_this_machine(url: &Url) -> bool {
 
 fn authorities(path: &Path) -> Result<Vec<Vec<u8>>, RemotePageError> {
     let text = std::fs::read(path).unwrap_or_default();
-    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    match parsed {
-        Ok(found) if !found.is_empty() => Ok(found.iter().map(|der| der.to_vec()).collect()),
-        _ => Err(RemotePageError::Authorities {
-            path: path.to_owned(),
-        }),
-    }
+    let found = pem::certificates(&text).ok_or_else(|| RemotePageError::Authorities {
+        path: path.to_owned(),
+    })?;
+    Ok(found.iter().map(|der| der.to_vec()).collect())
 }
 
 fn malformed(error: kube::Error) -> RemotePageError {
