@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::RwLock;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::RwLock;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::opaque::Opaque;

@@ -8,6 +8,7 @@ use std::{
     error::Error,
     future::poll_fn,
     io::{self, Read as _},
+    iter,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -26,8 +27,8 @@ use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
-use rustls::{ClientConfig, pki_types::ServerName};
 use parking_lot::Mutex;
+use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::time::{error::Elapsed, timeout};
 use tokio_rustls::TlsConnector;
 use tower::{BoxError, Service};
@@ -201,15 +202,10 @@ impl From<BoxError> for RequestError {
 
 /// True if an error is a timeout: ours, or that of the system's connection.
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
+    iter::successors(Some(error), |&error| error.source()).any(|error| {
         let io = error.downcast_ref::<io::Error>();
-        if error.is::<Elapsed>() || io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut) {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+        error.is::<Elapsed>() || io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
+    })
 }
 
 // === impl ServerCertificate ===

@@ -3,7 +3,7 @@
 //! Certificates are always verified; no setting switches that off. With a file of certificate authorities only those in
 //! it are trusted, otherwise those of the system.
 
-use std::{error::Error, path::Path, sync::Arc};
+use std::{error::Error, io, iter, path::Path, sync::Arc};
 
 use jiff::Timestamp;
 use rustls::{
@@ -153,18 +153,8 @@ fn refused(alert: AlertDescription, sent: Option<&Path>) -> String {
 
 /// The error of rustls in a chain; the HTTP client wraps it in errors of input and output.
 fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<rustls::Error>() {
-            return Some(found);
-        }
-        let wrapped = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref);
-        if let Some(inner) = wrapped {
-            return tls_error(inner);
-        }
-        next = error.source();
-    }
-    None
+    iter::successors(Some(error), |&error| error.source()).find_map(|error| {
+        let wrapped = || tls_error(error.downcast_ref::<io::Error>()?.get_ref()?);
+        error.downcast_ref().or_else(wrapped)
+    })
 }

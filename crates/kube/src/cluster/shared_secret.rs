@@ -97,11 +97,7 @@ impl SharedSecret {
 
 impl fmt::Display for SharedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}",
-            Resource::SECRET.object(&self.namespace, &self.name)
-        )
+        Resource::SECRET.object(&self.namespace, &self.name).fmt(f)
     }
 }
 

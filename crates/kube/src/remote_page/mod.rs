@@ -103,8 +103,8 @@ pub enum RemotePageError {
     Client(#[source] Box<kube::Error>),
 }
 
-#[derive(Debug)]
 /// The page of a controller.
+#[derive(Debug)]
 pub struct RemotePage {
     client: PageClient,
     /// The pods; absent if the page is at an address.
@@ -149,8 +149,8 @@ impl RemotePage {
                 let pods = ControllerPods::new(&connection, namespace, machine.clock().clone());
                 (client, Some(pods))
             }
-        let client = Opaque(client);
         };
+        let client = Opaque(client);
         let client = PageClient { client, tokens };
         Ok(Self { client, pods })
     }

@@ -29,14 +29,14 @@ use self::{
     authority::{AuthorityCertificate, AuthorityError, BACKDATED},
     files::FileError,
     rotation::{Authorities, Signed, Step},
-    secret::{AuthoritySecret, StoredAuthorities},
+    secret::StoredAuthorities,
     server_config::{Clients, ServerConfigError, ServingPair, server_config},
 };
 use foretide_api::ports::{
     CertificateFiles, CertificateSource, ClientCertificates, ClusterError, SelfManaged,
 };
 use foretide_base::{clock::Clock, error::chain};
-use foretide_kube::cluster::{ApiServices, Connection, Observed};
+use foretide_kube::cluster::{ApiServices, Connection, Observed, SharedSecret};
 
 /// Period of reading files.
 const FILES_PERIOD: SignedDuration = SignedDuration::from_mins(1);
@@ -58,7 +58,7 @@ pub struct Certificates {
 /// Source of the certificate.
 #[derive(Debug)]
 enum Source {
-    SelfManaged(SelfManaged, Box<AuthoritySecret>),
+    SelfManaged(SelfManaged, Box<SharedSecret>),
     Files(CertificateFiles),
 }
 
@@ -135,7 +135,7 @@ impl Certificates {
                 let SelfManaged {
                     namespace, secret, ..
                 } = &settings;
-                let secret = AuthoritySecret::new(connection, namespace, secret);
+                let secret = SharedSecret::new(connection, namespace, secret);
                 Source::SelfManaged(settings, Box::new(secret))
             }
             CertificateSource::Files(files) => Source::Files(files),
@@ -286,7 +286,7 @@ impl Certificates {
 /// One update of the authorities in their Secret.
 struct AuthorityUpdate<'a> {
     settings: &'a SelfManaged,
-    secret: &'a AuthoritySecret,
+    secret: &'a SharedSecret,
     /// The registrations that give the bundle to the API server; absent where people copy it.
     registrations: Option<&'a ApiServices>,
     /// The next authority, and the time since when every registration was seen to have it.
@@ -311,7 +311,7 @@ impl AuthorityUpdate<'_> {
             if seen.holds(&after) {
                 return Ok(after);
             }
-            match self.secret.write(&seen, &after).await {
+            match seen.replace(self.secret, &after).await {
                 Ok(()) => {
                     self.report(&seen, step);
                     return Ok(after);
