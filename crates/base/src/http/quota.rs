@@ -90,9 +90,15 @@ pub struct Exhausted(String);
 impl<H: Holder> Quota<H> {
     /// A quota of which nothing is in use.
     pub fn new(limits: Limits, clock: Clock) -> Arc<Self> {
+        let usage = Usage {
+            holders: BTreeMap::new(),
+            size: 0,
+            next_id: 0,
+            log_pace: LogPace::default(),
+        };
         Arc::new(Self {
             limits,
-            usage: Mutex::default(),
+            usage: Mutex::new(usage),
             clock,
         })
     }
@@ -181,17 +187,6 @@ impl<H: Holder> Quota<H> {
 }
 
 // === impl Usage ===
-
-impl<H> Default for Usage<H> {
-    fn default() -> Self {
-        Self {
-            holders: BTreeMap::new(),
-            size: 0,
-            next_id: 0,
-            log_pace: LogPace::default(),
-        }
-    }
-}
 
 impl<H: Ord> Usage<H> {
     /// The size of a holder's permits, and that of its evicted permits that are not dropped yet.

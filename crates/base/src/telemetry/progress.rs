@@ -126,12 +126,8 @@ impl Telemetry {
             dependency: dependency.clone(),
         };
         let series = &self.progress.open_circuits;
-        let before = self
-            .progress
-            .known
-            .lock()
-            .circuits
-            .insert(api, open.to_vec());
+        let mut known = self.progress.known.lock();
+        let before = known.circuits.insert(api, open.to_vec());
         for closed in before.iter().flatten().filter(|one| !open.contains(one)) {
             series.remove(&labels(closed));
         }
