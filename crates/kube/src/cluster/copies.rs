@@ -138,8 +138,13 @@ impl<V: Stored> Copies<V> {
         if let Some(account) = &self.account {
             account.charge(namespace, copy.charge.clone());
         }
-        let inside = self.by_namespace.entry(namespace.clone()).or_default();
-        inside.insert(name, copy);
+        self.by_namespace
+            .entry(namespace.clone())
+            .or_insert_with(|| NamespaceCopies {
+                by_name: BTreeMap::new(),
+                by_labels: LabelIndex::default(),
+            })
+            .insert(name, copy);
     }
 
     /// Excludes an object; returns true if it was not excluded before, or for another reason.
@@ -233,15 +238,6 @@ impl<V: Stored> NamespaceCopies<V> {
             self.by_labels.remove(labels, name);
         }
         Some(removed)
-    }
-}
-
-impl<V> Default for NamespaceCopies<V> {
-    fn default() -> Self {
-        Self {
-            by_name: BTreeMap::new(),
-            by_labels: LabelIndex::default(),
-        }
     }
 }
 

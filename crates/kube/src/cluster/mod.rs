@@ -64,7 +64,7 @@ pub use self::{
 };
 pub(crate) use self::{
     changes::Changes,
-    decode::{Conditions, read, text_at},
+    decode::{Conditions, Meta, read, text_at},
     entry::Entry,
     store::Store,
     stored::Stored,

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::decode::read;
+use super::decode::{Meta, read};
 use crate::api_server::{
     About as _, Body, CallError, Calls, Connection, Limits, Resource, WriteGate,
 };
@@ -31,15 +31,9 @@ pub struct SecretContents {
 
 #[derive(Deserialize)]
 struct SecretObject {
-    metadata: Metadata,
+    metadata: Meta,
     #[serde(default)]
     data: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    resource_version: String,
 }
 
 // === impl SharedSecret ===

@@ -8,8 +8,8 @@ use std::{num::ParseIntError, path::Path};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Method;
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use serde::{Deserialize, de::DeserializeOwned};
+use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::version::Info};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
@@ -77,12 +77,6 @@ pub struct ListedMember {
     pub leaving: bool,
     /// The address and credentials, if its Secret can be used.
     pub access: Option<Access>,
-}
-
-#[derive(Deserialize)]
-struct Version {
-    major: String,
-    minor: String,
 }
 
 // === impl ApiServer ===
@@ -250,7 +244,7 @@ impl AdminClient {
     /// # Errors
     /// It does not answer, or its answer is not a version.
     pub async fn version(&self) -> Result<(u32, u32), ClusterError> {
-        let version: Version = self.calls.read("/version").await.about("/version")?;
+        let version: Info = self.calls.read("/version").await.about("/version")?;
         match (number(&version.major), number(&version.minor)) {
             (Ok(major), Ok(minor)) => Ok((major, minor)),
             _ => Err(ClusterError::Invalid {

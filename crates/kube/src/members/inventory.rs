@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     api_server::{About as _, Calls, Connection, Discovery, Resource, query},
-    cluster::{Changes, Conditions, Entry, Store, Stored, WatchTimeouts, Watched, read},
+    cluster::{Changes, Conditions, Entry, Meta, Store, Stored, WatchTimeouts, Watched, read},
 };
 use foretide_api::ports::ClusterError;
 
@@ -76,14 +76,8 @@ pub struct ClusterProfile {
 
 #[derive(Deserialize)]
 struct ProfileObject {
-    metadata: ProfileMeta,
+    metadata: Meta,
     status: Option<ProfileStatus>,
-}
-
-#[derive(Deserialize)]
-struct ProfileMeta {
-    name: String,
-    labels: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize, Default)]
