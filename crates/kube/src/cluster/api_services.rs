@@ -124,18 +124,13 @@ struct Spec {
 // === impl ApiServices ===
 
 impl ApiServices {
-    /// The `APIService`s of these group versions (`external.metrics.k8s.io/v1beta1`), which our service answers.
-    pub fn new(connection: &Connection, service: ServiceName, group_versions: &[&str]) -> Self {
-        // The API server accepts an APIService under this name only.
-        let names = group_versions.iter().map(|one| match one.split_once('/') {
-            Some((group, version)) => format!("{version}.{group}"),
-            None => (*one).to_owned(),
-        });
+    /// The `APIService`s of these names (`v1beta1.external.metrics.k8s.io`), which our service answers.
+    pub fn new(connection: &Connection, service: ServiceName, names: Vec<String>) -> Self {
         Self {
             // The gate is open: an adapter takes part in no election, and each write has the version that was seen.
             calls: connection.calls_within(Limits::default(), WriteGate::default()),
             service,
-            names: names.collect(),
+            names,
             is_checked: AtomicBool::new(false),
             reported: Mutex::default(),
         }
