@@ -21,7 +21,6 @@ pub struct KubeLease {
     name: String,
 }
 
-/// The object, as far as it is read.
 // === impl KubeLease ===
 
 impl KubeLease {

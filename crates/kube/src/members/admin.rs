@@ -181,10 +181,6 @@ impl AdminClient {
         self.calls.read(&path(manifest)?).await
     }
 
-    pub(crate) async fn read_text(&self, url: &str) -> Result<String, CallError> {
-        self.calls.read_text(url).await
-    }
-
     async fn patch(
         &self,
         manifest: &Value,

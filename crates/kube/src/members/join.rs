@@ -100,7 +100,7 @@ impl AdminClient {
     /// # Errors
     /// It is not ready, or rejects the credentials.
     pub async fn check_ready(&self) -> Result<(), Unready> {
-        match self.read_text("/readyz").await {
+        match self.calls.read_text("/readyz").await {
             Ok(_) => Ok(()),
             Err(CallError::Status { code: 401, .. }) => Err(Unready::Unauthorized),
             Err(CallError::Timeout(limit)) => Err(Unready::Timeout(limit)),

@@ -26,7 +26,7 @@ const SIZE_MAX: usize = 64 * 1024;
 const TOKEN_MAX: usize = 16 * 1024;
 
 /// Address and credentials of a member: all that is taken from its kubeconfig. Equal values need no new connection.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// Base URL of the API server; https.
     pub server: Url,
@@ -189,15 +189,6 @@ impl Access {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         }
-    }
-}
-
-impl std::fmt::Debug for Access {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Access")
-            .field("server", &self.server.as_str())
-            .field("credentials", &self.credentials)
-            .finish_non_exhaustive()
     }
 }
 
