@@ -11,14 +11,16 @@
 //! time at which another machine was heard, with both readings of the clock that it was read on.
 
 use std::{
-    fmt,
     ops::Add,
-    sync::{Arc, LazyLock, PoisonError, RwLock},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::RwLock;
 use tokio::{sync::Notify, time::Instant};
+
+use crate::opaque::Opaque;
 
 /// A reading of the monotonic clock: the time since an arbitrary origin that is the same for all readings of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -45,6 +47,7 @@ pub struct Contact {
 #[derive(Debug, Clone)]
 pub struct Clock(Option<Arc<Settable>>);
 
+#[derive(Debug)]
 struct Settable {
     setting: RwLock<Setting>,
     set: Notify,
@@ -52,7 +55,7 @@ struct Settable {
     interruption: Option<Interruption>,
 }
 
-type Interruption = Box<dyn Fn() + Send + Sync>;
+type Interruption = Opaque<Box<dyn Fn() + Send + Sync>>;
 
 /// The state of a settable clock when it was last set.
 #[derive(Debug, Clone, Copy)]
@@ -213,7 +216,7 @@ impl Clock {
     /// Like [`Self::simulated`], for a process that can be stopped while it reads its monotonic clocks: `interruption`
     /// is called between two readings.
     pub fn interrupted(start: Timestamp, interruption: impl Fn() + Send + Sync + 'static) -> Self {
-        Self::settable(start, true, Some(Box::new(interruption)))
+        Self::settable(start, true, Some(Opaque(Box::new(interruption))))
     }
 
     fn settable(start: Timestamp, runs: bool, interruption: Option<Interruption>) -> Self {
@@ -243,10 +246,7 @@ impl Clock {
 
     fn change(&self, to: impl FnOnce(Setting, Instant) -> Setting) {
         if let Some(settable) = &self.0 {
-            let mut setting = settable
-                .setting
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut setting = settable.setting.write();
             *setting = to(*setting, tokio_now());
             settable.set.notify_waiters();
         }
@@ -270,13 +270,13 @@ impl Clock {
         let Some(settable) = &self.0 else {
             return monotonic_now();
         };
-        let read = || settable.setting().monotonic_at(tokio_now());
+        let read = || settable.setting.read().monotonic_at(tokio_now());
         // Read twice, as the two clocks of the system are, so that a simulation can stop the process in between.
         later(
             || {
                 let total = read();
                 if let Some(interruption) = &settable.interruption {
-                    interruption();
+                    (interruption.0)();
                 }
                 total
             },
@@ -326,23 +326,7 @@ impl Clock {
     }
 
     fn setting(&self) -> Option<Setting> {
-        self.0.as_deref().map(Settable::setting)
-    }
-}
-
-// === impl Settable ===
-
-impl Settable {
-    fn setting(&self) -> Setting {
-        *self.setting.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Settable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settable")
-            .field("setting", &self.setting())
-            .finish_non_exhaustive()
+        self.0.as_ref().map(|settable| *settable.setting.read())
     }
 }
 

@@ -10,28 +10,22 @@ use crate::printable;
 pub enum Exit {
     /// Success: 0.
     #[default]
-    Ok,
+    Ok = 0,
     /// Something outside the program failed, such as a cluster that cannot be reached: 1.
-    Runtime,
+    Runtime = 1,
     /// The command line is invalid: 2, as in clap.
-    Usage,
+    Usage = 2,
     /// A file is invalid: 3.
-    Invalid,
+    Invalid = 3,
     /// A bound of `--fail-if` is exceeded: 4.
-    Threshold,
+    Threshold = 4,
 }
 
 // === impl Exit ===
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Ok => 0,
-            Exit::Runtime => 1,
-            Exit::Usage => 2,
-            Exit::Invalid => 3,
-            Exit::Threshold => 4,
-        })
+        Self::from(exit as u8)
     }
 }
 

@@ -12,13 +12,9 @@
 
 mod lanes;
 
-use std::{
-    future::Future,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::timeout};
 
 use self::lanes::{HoldId, Lanes};
@@ -58,7 +54,7 @@ impl FairSlots {
     pub async fn acquire(&self, tenant: &Arc<str>) -> Slot {
         loop {
             let (sender, slot) = oneshot::channel();
-            self.lanes().enqueue(tenant, sender);
+            self.lanes.lock().enqueue(tenant, sender);
             self.start_waiting();
             // A sender is dropped only after it has sent its slot.
             if let Ok(slot) = slot.await {
@@ -69,14 +65,15 @@ impl FairSlots {
 
     /// The tenants whose work is slow.
     pub fn slow_tenants(&self) -> Vec<Arc<str>> {
-        self.lanes().slow_tenants(self.now())
+        self.lanes.lock().slow_tenants(self.now())
     }
 
     /// Assigns the free slots to waiting work.
     fn start_waiting(&self) {
         loop {
             let started = self
-                .lanes()
+                .lanes
+                .lock()
                 .start_next(self.now(), oneshot::Sender::is_closed);
             // The lock is free again here: a slot that cannot be sent is dropped, which takes it.
             let Some((hold, waiting)) = started else {
@@ -91,11 +88,6 @@ impl FairSlots {
     fn now(&self) -> Monotonic {
         self.clock.monotonic()
     }
-
-    /// A poisoned lock is still usable, because no holder of it can leave the lanes in an inconsistent state.
-    fn lanes(&self) -> MutexGuard<'_, Lanes<oneshot::Sender<Slot>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 // === impl Slot ===
@@ -105,7 +97,10 @@ impl Slot {
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if let Ok(result) = timeout(PROMPT, &mut work).await {
-            self.slots.lanes().was_prompt(self.hold, self.slots.now());
+            self.slots
+                .lanes
+                .lock()
+                .was_prompt(self.hold, self.slots.now());
             return result;
         }
         self.is_slow();
@@ -116,14 +111,14 @@ impl Slot {
     }
 
     fn is_slow(&self) {
-        self.slots.lanes().is_slow(self.hold, self.slots.now());
+        self.slots.lanes.lock().is_slow(self.hold, self.slots.now());
         self.slots.start_waiting();
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.lanes().release(self.hold, self.slots.now());
+        self.slots.lanes.lock().release(self.hold, self.slots.now());
         self.slots.start_waiting();
     }
 }

@@ -8,7 +8,7 @@
 //! | [`memory`], [`fair_slots`], [`circuits`], [`breaker`] | limits that tenants share: bytes of copies, slots of requests, servers that fail |
 //! | [`http`] | ports: connections and their limits, probes, `/metrics`, tokens and their reviews |
 //! | [`service`], [`exit`] | a process that runs until a signal: its flags, its parts, its end, its exit code |
-//! | [`error`], [`printable`], [`redact`] | text that is safe to log and to show |
+//! | [`error`], [`printable`], [`redact`], [`opaque`] | text that is safe to log and to show |
 //!
 //! It knows the ports of [`foretide_api`] and nothing about Prometheus, clusters, decisions or commands.
 //!
@@ -32,7 +32,9 @@ pub mod http;
 pub mod leadership;
 pub mod machine;
 pub mod memory;
+pub mod opaque;
 pub mod open_files;
+pub mod pem;
 pub mod printable;
 pub mod redact;
 pub mod service;

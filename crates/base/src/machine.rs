@@ -7,10 +7,10 @@
 //! other thread. Equal seeds give equal runs.
 
 use std::{
-    fmt, fs,
+    fs,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,6 +22,7 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection, HttpConnector},
     rt::TokioIo,
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     task::JoinHandle,
@@ -29,7 +30,7 @@ use tokio::{
 };
 use tower::{BoxError, Service};
 
-use crate::{clock::Clock, memory::Memory};
+use crate::{clock::Clock, memory::Memory, opaque::Opaque};
 
 /// Time without traffic on a connection after which the system probes the other end.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -45,9 +46,10 @@ pub struct Machine {
 }
 
 /// A host of a simulation.
+#[derive(Debug)]
 struct Simulation {
     name: String,
-    dial: Box<dyn Dial>,
+    dial: Opaque<Box<dyn Dial>>,
     /// The state of the random numbers.
     random: Mutex<u64>,
 }
@@ -96,7 +98,7 @@ impl Machine {
             memory: None,
             simulation: Some(Arc::new(Simulation {
                 name: name.to_owned(),
-                dial: Box::new(network),
+                dial: Opaque(Box::new(network)),
                 random: Mutex::new(seed),
             })),
         }
@@ -162,7 +164,7 @@ impl Machine {
     /// Gives a simulation the router that would answer on a port.
     pub fn serve(&self, router: &Router) {
         if let Some(simulation) = &self.simulation {
-            simulation.dial.serve(router.clone());
+            simulation.dial.0.serve(router.clone());
         }
     }
 
@@ -208,19 +210,11 @@ fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 impl Simulation {
     /// `SplitMix64`.
     fn random(&self) -> u64 {
-        let mut state = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.random.lock();
         *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let once = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let twice = (once ^ (once >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         twice ^ (twice >> 31)
-    }
-}
-
-impl fmt::Debug for Simulation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulation")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
     }
 }
 
@@ -245,7 +239,7 @@ impl Service<Uri> for Connector {
             .boxed();
         };
         let (host, port) = (server.host().unwrap_or_default(), server.port_u16());
-        let connecting = simulation.dial.dial(host, port.unwrap_or(80));
+        let connecting = simulation.dial.0.dial(host, port.unwrap_or(80));
         let limit = self.limit.unwrap_or(Duration::MAX);
         async move { Ok(TokioIo::new(timeout(limit, connecting).await??)) }.boxed()
     }

@@ -1,9 +1,8 @@
 //! A bounded map of shared values, for keys that come from objects that users write.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// Values by key, each created at its first use.
 ///
@@ -40,7 +39,7 @@ impl<K: Ord, V> SharedMap<K, V> {
 
     /// The value of a key; `make` creates a missing one.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
-        let mut values = self.lock();
+        let mut values = self.values.lock();
         if values.len() >= self.limit && !values.contains_key(&key) {
             // Values that are held elsewhere stay.
             values.retain(|_, it| Arc::strong_count(it) > 1 || !(self.is_like_new)(it));
@@ -56,7 +55,8 @@ impl<K: Ord, V> SharedMap<K, V> {
     where
         K: Clone,
     {
-        self.lock()
+        self.values
+            .lock()
             .iter()
             .filter(|(_, value)| has(value))
             .map(|(key, _)| key.clone())
@@ -65,11 +65,7 @@ impl<K: Ord, V> SharedMap<K, V> {
 
     /// All values.
     pub fn values(&self) -> Vec<Arc<V>> {
-        self.lock().values().map(Arc::clone).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Arc<V>>> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+        self.values.lock().values().map(Arc::clone).collect()
     }
 }
 

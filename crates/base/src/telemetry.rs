@@ -14,13 +14,11 @@ mod watches;
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use foretide_domain::{proposal::Source, words};
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
@@ -29,7 +27,7 @@ use prometheus_client::{
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 
 pub use self::budgets::BudgetGauges;
@@ -73,12 +71,12 @@ struct WriteLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WatchLabels {
-    kind: &'static str,
+struct NamespaceLabels {
+    namespace: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NamespaceLabels {
+struct TenantLabels {
     cluster: String,
     namespace: String,
 }
@@ -117,6 +115,9 @@ words! {
     }
 }
 
+/// A registry that makes the metrics it has.
+struct Metrics(Registry);
+
 /// The metric registry of one controller.
 #[derive(Debug)]
 pub struct Telemetry {
@@ -128,10 +129,10 @@ pub struct Telemetry {
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
     objects: Family<KindLabels, Gauge>,
-    watch_errors: Family<WatchLabels, Counter>,
-    watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
-    unreadable: Family<WatchLabels, Gauge>,
-    objects_left_out: Family<NamespaceLabels, Gauge>,
+    watch_errors: Family<KindLabels, Counter>,
+    watch_age_seconds: Family<KindLabels, Gauge<f64, AtomicU64>>,
+    unreadable: Family<KindLabels, Gauge>,
+    objects_left_out: Family<TenantLabels, Gauge>,
     budgets: Budgets,
     conditions: Conditions,
     fleets: Fleets,
@@ -144,93 +145,55 @@ pub struct Telemetry {
 
 impl Default for Telemetry {
     fn default() -> Self {
+        let mut metrics = Metrics(Registry::with_prefix("foretide"));
         let telemetry = Self {
-            registry: Mutex::new(Registry::with_prefix("foretide")),
+            // The order of the metrics in the text.
+            leader: metrics.add(
+                "leader",
+                "1 if this process decides and writes, 0 if it is a standby",
+            ),
+            replicas: metrics.add(
+                "replicas",
+                format!(
+                    "Replicas of an autoscaler by stage: current, {}, desired, min, max",
+                    Source::words().join(", ")
+                ),
+            ),
+            writes: metrics.add("writes", "Writes to the API server by kind and result"),
+            sync_seconds: metrics
+                .add_durations("sync_duration", "Duration of the sync of one autoscaler"),
+            objects: metrics.add("objects", "Autoscalers that the controller knows, by kind"),
+            watch_errors: metrics.add("watch_errors", "Failures of the watch of a kind"),
+            watch_age_seconds: metrics.add_seconds(
+                "watch_staleness",
+                "Time since the watch of a kind last received anything from the API server",
+            ),
+            unreadable: metrics.add(
+                "objects_unreadable",
+                "Objects of a kind that cannot be decoded or kept, and are not reconciled \
+                 until they change",
+            ),
+            objects_left_out: metrics.add(
+                "objects_left_out",
+                "Objects of a namespace that the memory limit has no room for, by cluster; the \
+                 hub has no name",
+            ),
+            forecasts: Forecasts::new(&mut metrics),
+            budgets: Budgets::new(&mut metrics),
+            conditions: Conditions::new(&mut metrics),
+            fleets: Fleets::new(&mut metrics),
+            progress: Progress::new(&mut metrics),
+            servers: Servers::new(&mut metrics),
+            registry: Mutex::new(metrics.0),
             ready: AtomicBool::new(false),
-            leader: Gauge::default(),
             hides_objects: AtomicBool::new(false),
-            replicas: Family::default(),
-            writes: Family::default(),
-            sync_seconds: durations(),
-            objects: Family::default(),
-            watch_errors: Family::default(),
-            watch_age_seconds: Family::default(),
-            unreadable: Family::default(),
-            objects_left_out: Family::default(),
-            budgets: Budgets::default(),
-            conditions: Conditions::default(),
-            fleets: Fleets::default(),
-            forecasts: Forecasts::default(),
-            progress: Progress::default(),
-            servers: Servers::default(),
         };
-        telemetry.register();
         telemetry.start_at_zero();
         telemetry
     }
 }
 
 impl Telemetry {
-    fn register(&self) {
-        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        registry.register(
-            "leader",
-            "1 if this process decides and writes, 0 if it is a standby",
-            self.leader.clone(),
-        );
-        registry.register(
-            "replicas",
-            format!(
-                "Replicas of an autoscaler by stage: current, {}, desired, min, max",
-                Source::words().join(", ")
-            ),
-            self.replicas.clone(),
-        );
-        registry.register(
-            "writes",
-            "Writes to the API server by kind and result",
-            self.writes.clone(),
-        );
-        registry.register_with_unit(
-            "sync_duration",
-            "Duration of the sync of one autoscaler",
-            Unit::Seconds,
-            self.sync_seconds.clone(),
-        );
-        registry.register(
-            "objects",
-            "Autoscalers that the controller knows, by kind",
-            self.objects.clone(),
-        );
-        registry.register(
-            "watch_errors",
-            "Failures of the watch of a kind",
-            self.watch_errors.clone(),
-        );
-        registry.register_with_unit(
-            "watch_staleness",
-            "Time since the watch of a kind last received anything from the API server",
-            Unit::Seconds,
-            self.watch_age_seconds.clone(),
-        );
-        registry.register(
-            "objects_unreadable",
-            "Objects of a kind that cannot be decoded or kept, and are not reconciled until they change",
-            self.unreadable.clone(),
-        );
-        registry.register(
-            "objects_left_out",
-            "Objects of a namespace that the memory limit has no room for, by cluster; the hub has no name",
-            self.objects_left_out.clone(),
-        );
-        self.forecasts.register(&mut registry);
-        self.budgets.register(&mut registry);
-        self.conditions.register(&mut registry);
-        self.fleets.register(&mut registry);
-        self.progress.register(&mut registry);
-        self.servers.register(&mut registry);
-    }
-
     fn start_at_zero(&self) {
         // Without leader election there is one process.
         self.leader.set(1);
@@ -330,7 +293,7 @@ impl Telemetry {
 
     /// Everything in the `OpenMetrics` text format.
     pub fn encode(&self) -> String {
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = self.registry.lock();
         let mut text = String::new();
         match encode(&mut text, &registry) {
             Ok(()) => text,
@@ -367,9 +330,35 @@ impl StageLabels {
     }
 }
 
-/// A histogram of the duration of syncs, with buckets from 1 ms to 16 s.
-fn durations() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+// === impl Metrics ===
+
+impl Metrics {
+    fn add<M>(&mut self, name: &str, help: impl Into<String>) -> M
+    where
+        M: Metric + Clone + Default,
+    {
+        let metric = M::default();
+        self.0.register(name, help, metric.clone());
+        metric
+    }
+
+    fn add_seconds<M>(&mut self, name: &str, help: &str) -> M
+    where
+        M: Metric + Clone + Default,
+    {
+        let metric = M::default();
+        let unit = Unit::Seconds;
+        self.0.register_with_unit(name, help, unit, metric.clone());
+        metric
+    }
+
+    /// Registers a histogram of the duration of syncs, with buckets from 1 ms to 16 s.
+    fn add_durations(&mut self, name: &str, help: &str) -> Histogram {
+        let metric = Histogram::new(exponential_buckets(0.001, 2.0, 15));
+        let unit = Unit::Seconds;
+        self.0.register_with_unit(name, help, unit, metric.clone());
+        metric
+    }
 }
 
 #[cfg(test)]

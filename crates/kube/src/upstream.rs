@@ -25,6 +25,7 @@ const FILE_MAX: usize = 1 << 20;
 const DEADLINE: Duration = Duration::from_secs(8);
 
 /// A client of another adapter.
+#[derive(Debug)]
 pub struct HttpsUpstream {
     settings: UpstreamSettings,
     name: String,
@@ -33,6 +34,7 @@ pub struct HttpsUpstream {
 }
 
 /// The client in use, and the certificates that it trusts.
+#[derive(Debug)]
 struct Current {
     authorities: Vec<u8>,
     read_at: Monotonic,
@@ -40,6 +42,7 @@ struct Current {
 }
 
 /// Clients with limits and a circuit of their own: a list of many metrics that is slow opens no circuit for metrics.
+#[derive(Debug)]
 struct Clients {
     metrics: Calls,
     lists: Calls,
@@ -150,14 +153,6 @@ impl Clients {
         } else {
             &self.metrics
         }
-    }
-}
-
-impl std::fmt::Debug for HttpsUpstream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpsUpstream")
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
     }
 }
 

@@ -3,8 +3,10 @@
 //! A query is a form-encoded POST, because the text of one may be longer than a URL. No secret is sent over plain http,
 //! and a partial response is an error.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
@@ -98,9 +100,11 @@ impl Prometheus {
         let answered = !matches!(response, Err(HistoryError::Timeout { .. }));
         let now = self.clock.monotonic();
         if answered {
-            self.circuits().answered(Some(&query.namespace), now);
+            self.circuits.lock().answered(Some(&query.namespace), now);
         } else {
-            self.circuits().timed_out(Some(&query.namespace), sent, now);
+            self.circuits
+                .lock()
+                .timed_out(Some(&query.namespace), sent, now);
         }
         // The files may have been renewed after they were last read.
         if let Err(HistoryError::Unauthorized { .. } | HistoryError::Tls { .. }) = response {
@@ -122,7 +126,7 @@ impl Prometheus {
         let credentials = self.sessions.status();
         ServerHealth {
             name: name.to_owned(),
-            is_circuit_open: self.circuits().is_hanging(self.clock.monotonic()),
+            is_circuit_open: self.circuits.lock().is_hanging(self.clock.monotonic()),
             expiries: credentials.expiries,
             credential_problem: credentials.problem,
         }
@@ -150,17 +154,13 @@ impl Prometheus {
     /// have to wait for it.
     fn admit(&self, namespace: &str) -> Result<(), HistoryError> {
         let now = self.clock.monotonic();
-        self.circuits()
+        self.circuits
+            .lock()
             .admit(Some(namespace), now)
             .map_err(|open| HistoryError::CircuitOpen {
                 endpoint: self.endpoint.clone(),
                 retry_in: open.retry_in,
             })
-    }
-
-    /// The circuits. No holder of this lock can leave them half-changed, so a poisoned lock is still usable.
-    fn circuits(&self) -> MutexGuard<'_, Circuits> {
-        self.circuits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The `timeout` parameter of a query, in milliseconds.

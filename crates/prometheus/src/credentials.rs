@@ -140,10 +140,7 @@ impl Credentials {
             credentials.tenant.push(format!("{name}: {text}"));
             credentials.headers.insert(name, sensitive(value));
         }
-        credentials.ca = match &files.ca {
-            Some(path) => Some(pem(path)?),
-            None => None,
-        };
+        credentials.ca = files.ca.as_deref().map(pem).transpose()?;
         credentials.client_certificate = match &files.client_certificate {
             Some(pair) => Some((pem(&pair.certificate)?, pem(&pair.key)?)),
             None => None,

@@ -8,8 +8,9 @@ use std::{
     error::Error,
     future::poll_fn,
     io::{self, Read as _},
+    iter,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -26,6 +27,7 @@ use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
+use parking_lot::Mutex;
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::time::{error::Elapsed, timeout};
 use tokio_rustls::TlsConnector;
@@ -200,15 +202,10 @@ impl From<BoxError> for RequestError {
 
 /// True if an error is a timeout: ours, or that of the system's connection.
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
+    iter::successors(Some(error), |&error| error.source()).any(|error| {
         let io = error.downcast_ref::<io::Error>();
-        if error.is::<Elapsed>() || io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut) {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+        error.is::<Elapsed>() || io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
+    })
 }
 
 // === impl ServerCertificate ===
@@ -216,11 +213,11 @@ fn is_timeout(error: &(dyn Error + 'static)) -> bool {
 impl ServerCertificate {
     /// Expiry of the certificate.
     pub fn expiry(&self) -> Option<CredentialExpiry> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     fn note(&self, expiry: Option<CredentialExpiry>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = expiry;
+        *self.0.lock() = expiry;
     }
 }
 

@@ -9,12 +9,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -164,7 +165,7 @@ impl Sessions {
             }
         }
         let expiries = tls::expiries(&credentials);
-        self.known().expiries = expiries.chain(credentials.token_expiry()).collect();
+        self.status.lock().expiries = expiries.chain(credentials.token_expiry()).collect();
         state.current = Some(Current {
             credentials: Arc::new(credentials),
             session,
@@ -189,7 +190,7 @@ impl Sessions {
 
     /// Keeps the reason why the files cannot be used; a problem is logged when it appears.
     fn report(&self, error: Option<&CredentialError>) {
-        let mut status = self.known();
+        let mut status = self.status.lock();
         let problem = error.map(|error| chain(error));
         if let Some(problem) = problem.as_ref().filter(|_| status.problem != problem) {
             tracing::warn!(url = %self.server.url(), error = %problem, "cannot use the credentials for Prometheus");
@@ -209,7 +210,7 @@ impl Sessions {
 
     /// State of the credentials, with the expiry of the server's certificate.
     pub fn status(&self) -> CredentialStatus {
-        let mut status = self.known().clone();
+        let mut status = self.status.lock().clone();
         status.expiries.extend(self.server_certificate.expiry());
         status
     }
@@ -217,10 +218,6 @@ impl Sessions {
     /// The server, and the files that are read for it.
     pub const fn server(&self) -> &HistoryServer {
         &self.server
-    }
-
-    fn known(&self) -> MutexGuard<'_, CredentialStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Certificates are always verified; no setting switches that off. With a file of certificate authorities only those in
 //! it are trusted, otherwise those of the system.
 
-use std::{error::Error, path::Path, sync::Arc};
+use std::{error::Error, io, iter, path::Path, sync::Arc};
 
 use jiff::Timestamp;
 use rustls::{
@@ -14,6 +14,7 @@ use x509_parser::parse_x509_certificate;
 
 use super::credentials::{CredentialError, Credentials, Pem};
 use foretide_api::ports::{CredentialExpiry, CredentialFiles};
+use foretide_base::pem;
 
 /// The TLS settings for these credentials; `encrypted` says whether they are needed at all.
 ///
@@ -63,10 +64,7 @@ fn system_roots() -> Result<RootCertStore, CredentialError> {
 }
 
 fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
-    match CertificateDer::pem_slice_iter(&pem.bytes).collect::<Result<Vec<_>, _>>() {
-        Ok(all) if !all.is_empty() => Ok(all),
-        _ => Err(CredentialError::NoCertificate(pem.path.clone())),
-    }
+    pem::certificates(&pem.bytes).ok_or_else(|| CredentialError::NoCertificate(pem.path.clone()))
 }
 
 fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, CredentialError> {
@@ -155,18 +153,8 @@ fn refused(alert: AlertDescription, sent: Option<&Path>) -> String {
 
 /// The error of rustls in a chain; the HTTP client wraps it in errors of input and output.
 fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<rustls::Error>() {
-            return Some(found);
-        }
-        let wrapped = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref);
-        if let Some(inner) = wrapped {
-            return tls_error(inner);
-        }
-        next = error.source();
-    }
-    None
+    iter::successors(Some(error), |&error| error.source()).find_map(|error| {
+        let wrapped = || tls_error(error.downcast_ref::<io::Error>()?.get_ref()?);
+        error.downcast_ref().or_else(wrapped)
+    })
 }

@@ -10,8 +10,6 @@
 
 use std::{future::Future, sync::Arc};
 
-use tokio::net::TcpListener;
-
 use super::server::{
     MetricServer, MetricServerError, Opened, open, silent, unready_certificate, unready_watch,
 };
@@ -23,7 +21,11 @@ use crate::{
     metrics_api::{MetricApi, MetricSources},
 };
 use foretide_api::ports::ClientCertificates;
-use foretide_base::{clock::Contact, http, machine::Machine};
+use foretide_base::{
+    clock::Contact,
+    http::{self, TlsConfigs},
+    machine::Machine,
+};
 use foretide_kube::{
     cluster::{
         ApiServices, Connection, KubeAccessReviewer, KubeAutoscalers, KubeClientAuthorities,
@@ -57,17 +59,6 @@ pub enum AdapterError {
     OwnUpstream(ServiceName),
 }
 
-/// The parts of the adapter except its ports.
-struct Adapter {
-    connection: Connection,
-    autoscalers: Arc<KubeAutoscalers>,
-    authorities: Arc<KubeClientAuthorities>,
-    registrations: Arc<ApiServices>,
-    certificates: Arc<Certificates>,
-    apis: Vec<MetricApi>,
-    machine: Machine,
-}
-
 /// Runs one metric adapter until `shutdown` completes.
 ///
 /// # Errors
@@ -82,134 +73,116 @@ pub async fn run(
         probe_listener,
         connection,
     } = open(&config.server, &machine).await?;
-    let adapter = Adapter::new(&config, connection, machine)?;
-    let mut server = MetricServer::with_probes(probe_listener, adapter.unready());
+    let (clock, own) = (machine.clock(), connection.namespace());
+    let service = service(&config, own)?;
+    let names = registered_names(&config.apis);
+    let registrations = Arc::new(ApiServices::new(&connection, service, names));
+    let namespaces = &config.server.namespaces;
+    let autoscalers = Arc::new(KubeAutoscalers::new(connection.clone(), namespaces));
+    let authorities = Arc::new(KubeClientAuthorities::new(connection.clone()));
+    let (source, clients) = (config.service.source(own), ClientCertificates::Any);
+    let certificates = Certificates::new(&connection, source, clients, clock.clone());
+    let configs = certificates.configs();
+    let unready = unready(
+        &autoscalers,
+        &authorities,
+        &registrations,
+        configs.clone(),
+        connection.clock().contact(),
+    );
+    let mut server = MetricServer::with_probes(probe_listener, unready);
     let mut shutdown = std::pin::pin!(shutdown);
     tokio::select! {
         biased;
         () = shutdown.as_mut() => return Ok(()),
-        checked = adapter.registrations.check(adapter.machine.clock()) => checked?,
+        checked = registrations.check(clock) => checked?,
     }
-    adapter.serve(&config, listener, &mut server);
+    let router = router(&config, &connection, &autoscalers, &authorities, &machine);
+    machine.serve(&router);
+    server.serve(listener, |listener, stopped| {
+        http::serve_tls(listener, configs, router, LIMITS, stopped)
+    });
+    let groups: Vec<&str> = config.apis.iter().map(|api| api.group()).collect();
+    tracing::info!(listen = %config.server.listen, apis = groups.join(","), "metric adapter started");
+    // The bundle of the adapter's own authority is published in the registrations.
+    let is_published = config.service.certificate.is_none();
+    server.spawn("watch of autoscalers", async move {
+        autoscalers.run().await;
+    });
+    server.spawn("watch of authorities", async move {
+        authorities.run().await;
+    });
+    server.spawn("certificates", async move {
+        let registrations = is_published.then_some(&*registrations);
+        certificates.run(registrations).await;
+    });
     Ok(server.until(shutdown).await?)
 }
 
-// === impl Adapter ===
+/// The service of this adapter, which is not the upstream adapter's.
+fn service(config: &AdapterConfig, own: &str) -> Result<ServiceName, AdapterError> {
+    let service = ServiceName {
+        namespace: config.service.namespace(own).to_owned(),
+        name: config.service.name.clone(),
+    };
+    let host = config.upstream.as_ref().and_then(|it| it.url.host_str());
+    if host.is_some_and(|host| is_name_of(&service, host)) {
+        return Err(AdapterError::OwnUpstream(service));
+    }
+    Ok(service)
+}
 
-impl Adapter {
-    fn new(
-        config: &AdapterConfig,
-        connection: Connection,
-        machine: Machine,
-    ) -> Result<Self, AdapterError> {
-        let own = connection.namespace();
-        let service = ServiceName {
-            namespace: config.service.namespace(own).to_owned(),
-            name: config.service.name.clone(),
-        };
-        let host = config.upstream.as_ref().and_then(|it| it.url.host_str());
-        if host.is_some_and(|host| is_name_of(&service, host)) {
-            return Err(AdapterError::OwnUpstream(service));
-        }
-        let certificates = Certificates::new(
-            &connection,
-            config.service.source(own),
-            ClientCertificates::Any,
-            machine.clock().clone(),
-        );
-        let versions: Vec<String> = config
-            .apis
-            .iter()
-            .flat_map(|api| group_versions(*api))
-            .collect();
-        let registered: Vec<&str> = versions.iter().map(String::as_str).collect();
-        Ok(Self {
-            autoscalers: Arc::new(KubeAutoscalers::new(
-                connection.clone(),
-                &config.server.namespaces,
-            )),
-            authorities: Arc::new(KubeClientAuthorities::new(connection.clone())),
-            registrations: Arc::new(ApiServices::new(&connection, service, &registered)),
-            certificates: Arc::new(certificates),
-            connection,
-            apis: config.apis.clone(),
-            machine,
+/// The only names under which the API server accepts the `APIService`s of these APIs.
+fn registered_names(apis: &[MetricApi]) -> Vec<String> {
+    apis.iter()
+        .flat_map(|api| {
+            let (group, versions) = (api.group(), api.versions());
+            versions
+                .iter()
+                .map(move |version| format!("{version}.{group}"))
         })
-    }
+        .collect()
+}
 
-    /// The APIs, for authorized users only.
-    fn router(&self, config: &AdapterConfig) -> axum::Router {
-        let (upstream, clock) = (config.upstream.clone(), self.machine.clock());
-        let sources = MetricSources {
-            apis: self.apis.clone(),
-            autoscalers: Arc::clone(&self.autoscalers),
-            pods: KubePodLister::new(&self.connection),
-            upstream: upstream.map(|settings| HttpsUpstream::new(settings, self.machine.clone())),
-            clock: clock.clone(),
-        };
-        let reviewer = KubeAccessReviewer::new(&self.connection, None);
-        let control = AccessControl::new(reviewer, self.authorities.authorities(), clock.clone());
-        let router = metrics_api::router(sources);
-        metrics_api::protected(router, Arc::new(control))
-    }
+/// The APIs, for authorized users only.
+fn router(
+    config: &AdapterConfig,
+    connection: &Connection,
+    autoscalers: &Arc<KubeAutoscalers>,
+    authorities: &KubeClientAuthorities,
+    machine: &Machine,
+) -> axum::Router {
+    let (upstream, clock) = (config.upstream.clone(), machine.clock());
+    let sources = MetricSources {
+        apis: config.apis.clone(),
+        autoscalers: Arc::clone(autoscalers),
+        pods: KubePodLister::new(connection),
+        upstream: upstream.map(|settings| HttpsUpstream::new(settings, machine.clone())),
+        clock: clock.clone(),
+    };
+    let reviewer = KubeAccessReviewer::new(connection, None);
+    let control = AccessControl::new(reviewer, authorities.authorities(), clock.clone());
+    let router = metrics_api::router(sources);
+    metrics_api::protected(router, Arc::new(control))
+}
 
-    /// Returns the reason for which the adapter is not ready, if there is one.
-    fn unready(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
-        let autoscalers = Arc::clone(&self.autoscalers);
-        let authorities = Arc::clone(&self.authorities);
-        let registrations = Arc::clone(&self.registrations);
-        let configs = self.certificates.configs();
-        let started = self.connection.clock().contact();
-        move || {
-            registrations
-                .awaited()
-                .or_else(|| unready_watch(&autoscalers, &started))
-                .or_else(|| unready_certificate(&configs))
-                .or_else(|| unready_authorities(&authorities, &started))
-        }
-    }
-
-    /// The names of the served groups, for the log.
-    fn groups(&self) -> String {
-        self.apis
-            .iter()
-            .map(|api| api.group())
-            .collect::<Vec<_>>()
-            .join(",")
-    }
-
-    /// Answers requests, and keeps the sources of the answers up to date.
-    fn serve(
-        self,
-        config: &AdapterConfig,
-        listener: Option<TcpListener>,
-        server: &mut MetricServer,
-    ) {
-        let (router, configs) = (self.router(config), self.certificates.configs());
-        self.machine.serve(&router);
-        server.serve(listener, |listener, stopped| {
-            http::serve_tls(listener, configs, router, LIMITS, stopped)
-        });
-        tracing::info!(listen = %config.server.listen, apis = self.groups(), "metric adapter started");
-        let Self {
-            autoscalers,
-            authorities,
-            registrations,
-            certificates,
-            ..
-        } = self;
-        // The bundle of the adapter's own authority is published in the registrations.
-        let is_published = config.service.certificate.is_none();
-        server.spawn("watch of autoscalers", async move {
-            autoscalers.run().await;
-        });
-        server.spawn("watch of authorities", async move {
-            authorities.run().await;
-        });
-        server.spawn("certificates", async move {
-            let registrations = is_published.then_some(&*registrations);
-            certificates.run(registrations).await;
-        });
+/// Returns the reason for which the adapter is not ready, if there is one.
+fn unready(
+    autoscalers: &Arc<KubeAutoscalers>,
+    authorities: &Arc<KubeClientAuthorities>,
+    registrations: &Arc<ApiServices>,
+    configs: TlsConfigs,
+    started: Contact,
+) -> impl Fn() -> Option<String> + Send + Sync + 'static {
+    let autoscalers = Arc::clone(autoscalers);
+    let authorities = Arc::clone(authorities);
+    let registrations = Arc::clone(registrations);
+    move || {
+        registrations
+            .awaited()
+            .or_else(|| unready_watch(&autoscalers, &started))
+            .or_else(|| unready_certificate(&configs))
+            .or_else(|| unready_authorities(&authorities, &started))
     }
 }
 
@@ -229,12 +202,6 @@ fn is_name_of(service: &ServiceName, host: &str) -> bool {
     let domain = host.strip_prefix(&qualified);
     short.iter().any(|one| one == host)
         || domain.is_some_and(|domain| domain.is_empty() || domain.starts_with('.'))
-}
-
-fn group_versions(api: MetricApi) -> impl Iterator<Item = String> {
-    api.versions()
-        .iter()
-        .map(move |version| format!("{}/{version}", api.group()))
 }
 
 #[cfg(test)]

@@ -80,7 +80,14 @@ impl<W> Lanes<W> {
     pub(super) fn enqueue(&mut self, tenant: &Arc<str>, work: W) {
         self.forget_idle();
         let is_idle = self.holds_of(tenant, None) == 0;
-        let share = self.shares.entry(Arc::clone(tenant)).or_default();
+        let share = self
+            .shares
+            .entry(Arc::clone(tenant))
+            .or_insert_with(|| Share {
+                waiting: VecDeque::new(),
+                used: Duration::ZERO,
+                latency: LatencyClass::Unknown,
+            });
         if is_idle && share.waiting.is_empty() {
             share.used = share.used.max(self.virtual_time);
         }
@@ -242,16 +249,6 @@ impl<W> Lanes<W> {
 }
 
 // === impl Share ===
-
-impl<W> Default for Share<W> {
-    fn default() -> Self {
-        Self {
-            waiting: VecDeque::new(),
-            used: Duration::ZERO,
-            latency: LatencyClass::Unknown,
-        }
-    }
-}
 
 impl<W> Share<W> {
     /// Ends the slow period if it is over.

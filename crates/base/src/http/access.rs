@@ -27,6 +27,7 @@ const REVIEWS: ReviewLimits = ReviewLimits {
 const METRICS_PATH: &str = "/metrics";
 
 /// The check of requests for `/metrics`.
+#[derive(Debug)]
 pub struct MetricsAccess<R> {
     reviewer: R,
     verdicts: FairReviews<Verdict>,
@@ -62,12 +63,6 @@ pub enum Denied {
 }
 
 // === impl MetricsAccess ===
-
-impl<R> std::fmt::Debug for MetricsAccess<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MetricsAccess").finish_non_exhaustive()
-    }
-}
 
 impl<R: AccessReviewer> MetricsAccess<R> {
     /// Returns the access that this reviewer grants.

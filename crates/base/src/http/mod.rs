@@ -16,7 +16,7 @@ mod reviews;
 mod serve;
 mod tls;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -27,6 +27,7 @@ use axum::{
     routing::get,
 };
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 pub use self::{
     access::{Denied, MetricsAccess, bearer},
@@ -46,20 +47,22 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Time for which a rendering of `/metrics` is used again: rendering thousands of objects takes milliseconds.
 const RENDERED_FOR: SignedDuration = SignedDuration::from_secs(1);
 
-/// The text of `/metrics`, and when it was rendered.
-struct Metrics {
+/// `/metrics`, and who may read it.
+struct Metrics<R> {
     telemetry: Arc<Telemetry>,
     clock: Clock,
+    /// The text, and when it was rendered.
     rendered: Mutex<Option<(Timestamp, Bytes)>>,
+    access: Option<MetricsAccess<R>>,
 }
 
 // === impl Metrics ===
 
-impl Metrics {
+impl<R> Metrics<R> {
     fn text(&self) -> Bytes {
         let now = self.clock.now();
         // Held while the text is rendered, so that scrapes at the same time render it once.
-        let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rendered = self.rendered.lock();
         match &*rendered {
             // A wall clock may go back.
             Some((at, text)) if *at <= now && now.duration_since(*at) < RENDERED_FOR => {
@@ -74,29 +77,23 @@ impl Metrics {
     }
 }
 
-/// `/metrics`, and who may read it.
-struct GuardedMetrics<R> {
-    metrics: Metrics,
-    access: Option<MetricsAccess<R>>,
-}
-
 /// `/healthz`, `/readyz` and `/metrics`; without an `access`, the metrics need no token.
 pub fn router<R: AccessReviewer>(
     telemetry: Arc<Telemetry>,
     clock: Clock,
     access: Option<MetricsAccess<R>>,
 ) -> Router {
-    let metrics = Metrics {
+    let metrics = Arc::new(Metrics {
         telemetry: Arc::clone(&telemetry),
         clock,
         rendered: Mutex::default(),
-    };
-    let guarded = Arc::new(GuardedMetrics { metrics, access });
+        access,
+    });
     Router::new()
         .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .with_state(telemetry)
-        .route("/metrics", get(scrape::<R>).with_state(guarded))
+        .route("/metrics", get(scrape::<R>).with_state(metrics))
 }
 
 async fn alive(State(telemetry): State<Arc<Telemetry>>) -> (StatusCode, String) {
@@ -116,17 +113,17 @@ fn probe(problem: Option<String>) -> (StatusCode, String) {
 }
 
 async fn scrape<R: AccessReviewer>(
-    State(guarded): State<Arc<GuardedMetrics<R>>>,
+    State(metrics): State<Arc<Metrics<R>>>,
     extensions: Extensions,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(access) = &guarded.access
+    if let Some(access) = &metrics.access
         && let Err(denied) = access.check(PeerAddress::of(&extensions), &headers).await
     {
         return denied.into_response();
     }
-    let text = guarded.metrics.text();
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
+    let content_type = [(header::CONTENT_TYPE, OPEN_METRICS)];
+    (content_type, metrics.text()).into_response()
 }
 
 #[cfg(test)]
@@ -141,6 +138,7 @@ mod tests {
             telemetry: Arc::default(),
             clock: clock.clone(),
             rendered: Mutex::default(),
+            access: None::<MetricsAccess<()>>,
         };
         let first = metrics.text();
         metrics.telemetry.refused("NoHistory");

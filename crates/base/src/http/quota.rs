@@ -13,9 +13,10 @@
 use std::{
     collections::BTreeMap,
     fmt::{self, Debug},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::clock::{Clock, LogPace};
@@ -89,9 +90,15 @@ pub struct Exhausted(String);
 impl<H: Holder> Quota<H> {
     /// A quota of which nothing is in use.
     pub fn new(limits: Limits, clock: Clock) -> Arc<Self> {
+        let usage = Usage {
+            holders: BTreeMap::new(),
+            size: 0,
+            next_id: 0,
+            log_pace: LogPace::default(),
+        };
         Arc::new(Self {
             limits,
-            usage: Mutex::default(),
+            usage: Mutex::new(usage),
             clock,
         })
     }
@@ -109,7 +116,7 @@ impl<H: Holder> Quota<H> {
     /// # Errors
     /// The holder is at its limit, or all is in use and no other holds more.
     pub fn acquire_many(self: &Arc<Self>, holder: H, size: usize) -> Result<Permit<H>, Exhausted> {
-        let mut usage = self.usage();
+        let mut usage = self.usage.lock();
         let (own, evicted) = usage.of_holder(&holder);
         let Limits {
             total, per_holder, ..
@@ -156,7 +163,7 @@ impl<H: Holder> Quota<H> {
 
     /// Logs the holder that reached a limit, at most once in a minute.
     fn warn(&self, holder: &H) {
-        let mut usage = self.usage();
+        let mut usage = self.usage.lock();
         if !usage.log_pace.admits(self.clock.monotonic()) {
             return;
         }
@@ -173,28 +180,13 @@ impl<H: Holder> Quota<H> {
         );
     }
 
-    fn usage(&self) -> MutexGuard<'_, Usage<H>> {
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Permits in use.
     pub fn count(&self) -> usize {
-        self.usage().size
+        self.usage.lock().size
     }
 }
 
 // === impl Usage ===
-
-impl<H> Default for Usage<H> {
-    fn default() -> Self {
-        Self {
-            holders: BTreeMap::new(),
-            size: 0,
-            next_id: 0,
-            log_pace: LogPace::default(),
-        }
-    }
-}
 
 impl<H: Ord> Usage<H> {
     /// The size of a holder's permits, and that of its evicted permits that are not dropped yet.
@@ -240,7 +232,7 @@ impl<H: Holder> Permit<H> {
 
 impl<H: Holder> Drop for Permit<H> {
     fn drop(&mut self) {
-        let mut usage = self.quota.usage();
+        let mut usage = self.quota.usage.lock();
         let Some(of_holder) = usage.holders.get_mut(&self.holder) else {
             return;
         };
@@ -327,7 +319,7 @@ mod tests {
         let ended: Vec<_> = ended.map(|it| it.is_some()).collect();
         assert_eq!(ended, [false, false, true, true]);
         drop((idle, of_keda));
-        assert_eq!((quota.count(), quota.usage().holders.len()), (0, 0));
+        assert_eq!((quota.count(), quota.usage.lock().holders.len()), (0, 0));
     }
 
     #[test]

@@ -9,7 +9,6 @@
 //! ```
 
 use std::{
-    fmt,
     future::Future,
     sync::{
         Arc,
@@ -42,6 +41,7 @@ pub const REVIEW_DEADLINE: Duration = Duration::from_secs(5);
 pub struct Digest([u8; 32]);
 
 /// Reviews of one kind, and their last results.
+#[derive(Debug)]
 pub struct Reviews<T> {
     about: &'static str,
     clock: Clock,
@@ -55,6 +55,7 @@ pub struct Reviews<T> {
 
 /// Reviews of one kind that tenants, such as peers or users, ask for. No tenant has all slots, and the results of one
 /// do not replace those of another.
+#[derive(Debug)]
 pub struct FairReviews<T> {
     about: &'static str,
     clock: Clock,
@@ -89,14 +90,6 @@ pub enum Unreviewed {
 /// The last result of one subject. It is locked while it is being reviewed.
 #[derive(Debug)]
 struct LastResult<T>(Mutex<Option<(Monotonic, T)>>);
-
-impl<T> fmt::Debug for FairReviews<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FairReviews")
-            .field("about", &self.about)
-            .finish_non_exhaustive()
-    }
-}
 
 // === impl Digest ===
 
@@ -266,13 +259,5 @@ impl<T: Default + PartialEq> LastResult<T> {
             last.as_ref()
                 .is_none_or(|(_, result)| *result == T::default())
         })
-    }
-}
-
-impl<T> std::fmt::Debug for Reviews<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reviews")
-            .field("about", &self.about)
-            .finish_non_exhaustive()
     }
 }

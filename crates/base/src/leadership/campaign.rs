@@ -6,11 +6,12 @@ use jiff::SignedDuration;
 
 use super::{
     Leadership, Timing, Token,
-    elector::{Answer, Elector, Moment, Request},
+    elector::{Answer, Elector, Request},
 };
 use crate::{
-    clock::{Clock, Monotonic},
+    clock::{Clock, ClockReading, Monotonic},
     error::chain,
+    opaque::Opaque,
     telemetry::Telemetry,
 };
 use foretide_api::ports::{ClusterError, LeaseStore};
@@ -23,7 +24,7 @@ pub struct Campaign<L> {
     elector: Elector,
     leadership: Leadership,
     /// Permission to take the lease.
-    is_eligible: Eligible,
+    is_eligible: Opaque<Box<dyn Fn() -> bool + Send + Sync>>,
     clock: Clock,
     telemetry: Arc<Telemetry>,
     /// The holder that was logged last.
@@ -31,9 +32,6 @@ pub struct Campaign<L> {
     /// The last attempt failed, which is logged once.
     failing: bool,
 }
-
-/// Permission to take a lease: a process without it leaves the lease to others.
-struct Eligible(Box<dyn Fn() -> bool + Send + Sync>);
 
 /// Reason for the end of a campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +59,7 @@ impl<L: LeaseStore> Campaign<L> {
             timing,
             elector: Elector::new(identity, timing),
             leadership: Leadership::standby(clock.clone()),
-            is_eligible: Eligible(Box::new(|| true)),
+            is_eligible: Opaque(Box::new(|| true)),
             clock,
             telemetry,
             announced: None,
@@ -74,7 +72,7 @@ impl<L: LeaseStore> Campaign<L> {
     #[must_use]
     pub fn eligible_when(self, is_eligible: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
-            is_eligible: Eligible(Box::new(is_eligible)),
+            is_eligible: Opaque(Box::new(is_eligible)),
             ..self
         }
     }
@@ -214,11 +212,8 @@ impl<L: LeaseStore> Campaign<L> {
         token.filter(|token| now < token.valid_until)
     }
 
-    fn now(&self) -> Moment {
-        Moment {
-            wall: self.clock.now(),
-            monotonic: self.clock.monotonic(),
-        }
+    fn now(&self) -> ClockReading {
+        ClockReading::new(self.clock.now(), self.clock.monotonic())
     }
 
     /// Logs a change of the leader.
@@ -251,12 +246,6 @@ impl<L: LeaseStore> Campaign<L> {
         } else {
             tracing::warn!(%error, "could not read or write the lease");
         }
-    }
-}
-
-impl std::fmt::Debug for Eligible {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Eligible")
     }
 }
 

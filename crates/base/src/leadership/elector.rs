@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::clock::Monotonic;
+use crate::clock::{ClockReading, Monotonic};
 use foretide_api::ports::{LeaseRecord, StoredLease};
 
 /// Time that other candidates wait before they take a released lease; client-go writes the same.
@@ -45,15 +45,6 @@ pub struct Token {
     pub epoch: i32,
     /// Monotonic reading from which nothing may be written.
     pub valid_until: Monotonic,
-}
-
-/// A reading of both clocks.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
-    /// Time of day for the record, which people read.
-    pub(super) wall: Timestamp,
-    /// Basis of every decision.
-    pub(super) monotonic: Monotonic,
 }
 
 /// Request of an attempt to the API server.
@@ -168,7 +159,7 @@ impl Elector {
     }
 
     /// Begins an attempt to take or to renew the lease.
-    pub(super) fn start(&mut self, now: Moment) -> Request {
+    pub(super) fn start(&mut self, now: ClockReading) -> Request {
         self.attempt.has_read = false;
         self.attempt.writes = false;
         // A leader knows the version that it wrote last, and skips the read.
@@ -180,7 +171,7 @@ impl Elector {
     }
 
     /// Returns the request that follows an answer; absent when the attempt is over.
-    pub(super) fn answer(&mut self, answer: Answer, now: Moment) -> Option<Request> {
+    pub(super) fn answer(&mut self, answer: Answer, now: ClockReading) -> Option<Request> {
         let wrote = std::mem::take(&mut self.attempt.writes);
         match answer {
             Answer::Lease(lease) if wrote => {
@@ -188,11 +179,11 @@ impl Elector {
                     epoch: lease.record.transitions,
                     valid_until: self.attempt.sent + self.timing.renew_deadline,
                 });
-                self.see(lease, now.monotonic);
+                self.see(lease, now.monotonic());
                 None
             }
             Answer::Lease(lease) => {
-                self.see(lease, now.monotonic);
+                self.see(lease, now.monotonic());
                 self.take(now)
             }
             Answer::Absent if wrote => self.read_again(),
@@ -252,8 +243,8 @@ impl Elector {
         seen.at + duration.unwrap_or(self.timing.lease_duration)
     }
 
-    fn take(&mut self, now: Moment) -> Option<Request> {
-        if self.is_held_by_another(now.monotonic) {
+    fn take(&mut self, now: ClockReading) -> Option<Request> {
+        if self.is_held_by_another(now.monotonic()) {
             return None;
         }
         let lease = self.seen.as_ref().map(|seen| seen.lease.clone())?;
@@ -261,43 +252,43 @@ impl Elector {
     }
 
     /// Creates a lease that is gone, once the time that its last holder had stated is over: that holder may still act.
-    fn create(&mut self, now: Moment) -> Option<Request> {
-        if self.is_held_by_another(now.monotonic) {
+    fn create(&mut self, now: ClockReading) -> Option<Request> {
+        if self.is_held_by_another(now.monotonic()) {
             return None;
         }
         // Every change of the leader raises the number of transitions, also if the lease was deleted.
         let before = self.seen.as_ref().map(|seen| &seen.lease.record);
         let transitions = before.map_or(0, |record| record.transitions.saturating_add(1));
-        self.sends(now.monotonic);
+        self.sends(now.monotonic());
         Some(Request::Create(LeaseRecord {
             holder: self.identity.clone(),
             duration: Some(self.timing.lease_duration),
-            acquired: Some(now.wall),
-            renewed: Some(now.wall),
+            acquired: Some(now.wall()),
+            renewed: Some(now.wall()),
             transitions,
         }))
     }
 
-    fn replace(&mut self, lease: StoredLease, now: Moment) -> Request {
+    fn replace(&mut self, lease: StoredLease, now: ClockReading) -> Request {
         let before = &lease.record;
         let held = before.holder == self.identity;
         // A write that changes nothing leaves the version, and other candidates would take the lease for not renewed.
         let renewed = match before.renewed {
-            Some(last) if last == now.wall => now.wall.saturating_add(RENEWAL_STEP),
-            _ => Ok(now.wall),
+            Some(last) if last == now.wall() => now.wall().saturating_add(RENEWAL_STEP),
+            _ => Ok(now.wall()),
         };
         let record = LeaseRecord {
             holder: self.identity.clone(),
             duration: Some(self.timing.lease_duration),
-            acquired: before.acquired.filter(|_| held).or(Some(now.wall)),
-            renewed: renewed.ok().or(Some(now.wall)),
+            acquired: before.acquired.filter(|_| held).or(Some(now.wall())),
+            renewed: renewed.ok().or(Some(now.wall())),
             transitions: if held {
                 before.transitions
             } else {
                 before.transitions.saturating_add(1)
             },
         };
-        self.sends(now.monotonic);
+        self.sends(now.monotonic());
         Request::Replace(lease, record)
     }
 

@@ -14,15 +14,13 @@
 mod campaign;
 mod elector;
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 pub use self::{
     campaign::{Campaign, Ended},
     elector::{Timing, Token},
 };
+use parking_lot::RwLock;
 use tokio::{runtime::Handle, sync::watch};
 
 use crate::{clock::Clock, machine::Machine};
@@ -106,7 +104,7 @@ impl Leadership {
 
     /// Sets the token of this process; absent if it does not lead.
     pub fn set(&self, token: Option<Token>) {
-        let mut right = self.right.write().unwrap_or_else(PoisonError::into_inner);
+        let mut right = self.right.write();
         // A renewal that ends after the gate was closed does not open it again.
         if !matches!(*right, Right::Closed) {
             *right = Right::Elected(token);
@@ -115,18 +113,17 @@ impl Leadership {
 
     /// Sets the holder of the lease.
     pub(crate) fn set_leader(&self, leader: Option<String>) {
-        *self.leader.write().unwrap_or_else(PoisonError::into_inner) = leader;
+        *self.leader.write() = leader;
     }
 
     /// Returns the identity of the holder of the lease; absent if it is unknown, or without an election.
     pub fn leader(&self) -> Option<String> {
-        let leader = self.leader.read().unwrap_or_else(PoisonError::into_inner);
-        leader.clone()
+        self.leader.read().clone()
     }
 
     /// Ends the right to write for good, while the lease is still held.
     pub fn close(&self) {
-        *self.right.write().unwrap_or_else(PoisonError::into_inner) = Right::Closed;
+        *self.right.write() = Right::Closed;
     }
 
     /// Counts a write that is sent now.
@@ -150,8 +147,7 @@ impl Leadership {
 
     /// Returns the time for which this process may still write; absent if it may not.
     pub fn time_left(&self) -> Option<Duration> {
-        let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
-        match right {
+        match *self.right.read() {
             Right::Unlimited => Some(Duration::MAX),
             Right::Elected(None) | Right::Closed => None,
             Right::Elected(Some(token)) => {
@@ -164,14 +160,12 @@ impl Leadership {
 
     /// Returns whether the right to write depends on an election.
     pub fn is_elected(&self) -> bool {
-        let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
-        !matches!(right, Right::Unlimited)
+        !matches!(*self.right.read(), Right::Unlimited)
     }
 
     /// The epoch of the token; absent on a standby and without an election.
     pub fn epoch(&self) -> Option<i32> {
-        let right = *self.right.read().unwrap_or_else(PoisonError::into_inner);
-        match right {
+        match *self.right.read() {
             Right::Elected(token) => token.map(|token| token.epoch),
             Right::Unlimited | Right::Closed => None,
         }

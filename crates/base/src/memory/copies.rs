@@ -10,8 +10,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
+
+use parking_lot::Mutex;
 
 use super::fair_shares::{FairShares, Item};
 use crate::clock::{Clock, LogPace, Monotonic};
@@ -89,7 +91,7 @@ impl CopyBudget {
     /// Sets aside the memory of the page, and half of the rest for forecasts until their need is known. Returns the
     /// parts of copies and of forecasts, in bytes.
     pub(super) fn set_aside(&self, page: usize) -> [usize; 2] {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.room = state.room.saturating_sub(page);
         state.budget = state.room / 2;
         [state.budget, state.room - state.budget]
@@ -97,12 +99,12 @@ impl CopyBudget {
 
     /// Returns the current budget of copies, in bytes.
     pub(super) fn budget(&self) -> usize {
-        self.state().budget
+        self.state.lock().budget
     }
 
     /// Gives forecasts the memory that they want, up to half, and the rest to copies.
     pub fn share_with_forecasts(&self, wanted: usize) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.budget = state.room.saturating_sub(wanted).max(state.room / 2);
         drop(state);
         self.settle();
@@ -111,7 +113,7 @@ impl CopyBudget {
     /// Returns the number of objects left out of each namespace of each cluster; namespaces without any are absent. The
     /// hub has no name.
     pub fn left_out(&self) -> BTreeMap<Tenant, usize> {
-        self.state().left_out_by_tenant()
+        self.state.lock().left_out_by_tenant()
     }
 
     /// Opens an account for the copies that `keeper` has of the objects of a cluster.
@@ -121,7 +123,7 @@ impl CopyBudget {
         keeper: Weak<dyn Keeper>,
         clock: Clock,
     ) -> Account {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.opened += 1;
         let number = state.opened;
         state.keepers.insert(number, keeper);
@@ -149,7 +151,7 @@ impl CopyBudget {
 
     /// The copy that gives way, if all copies together are beyond the budget.
     fn pop_beyond(&self) -> Option<Displaced> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let budget = state.budget;
         let ((_, namespace), item) = state.shares.pop_beyond(budget)?;
         let keeper = state.keepers.get(&item.key.0)?.clone();
@@ -158,10 +160,6 @@ impl CopyBudget {
             namespace,
             copy: item.map_key(|(_, name)| name),
         })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,13 +200,13 @@ impl Account {
     /// Charges a copy.
     pub fn charge(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) {
         let (tenant, item) = self.named(namespace, copy);
-        self.budget.state().shares.insert(&tenant, item);
+        self.budget.state.lock().shares.insert(&tenant, item);
     }
 
     /// Releases a copy that is no longer kept.
     pub fn release(&self, namespace: &Arc<str>, copy: Item<Arc<str>>) {
         let (tenant, item) = self.named(namespace, copy);
-        self.budget.state().shares.remove(&tenant, &item);
+        self.budget.state.lock().shares.remove(&tenant, &item);
     }
 
     /// Makes copies give way until the rest fits. The caller must not have locked a store.
@@ -219,7 +217,7 @@ impl Account {
     /// Returns whether a copy of `bytes` bytes that gave way would stay now; logs once a minute that objects are left
     /// out.
     pub fn has_room(&self, namespace: &Arc<str>, bytes: usize) -> bool {
-        let mut state = self.budget.state();
+        let mut state = self.budget.state.lock();
         state.log(self.clock.monotonic());
         let (tenant, budget) = (self.tenant(namespace), state.budget);
         state.shares.would_stay(&tenant, bytes, budget)
@@ -228,7 +226,7 @@ impl Account {
     /// Changes the number of objects that are left out of a namespace.
     pub fn count_left_out(&self, namespace: &Arc<str>, change: isize) {
         let key = (self.number, self.tenant(namespace));
-        let mut state = self.budget.state();
+        let mut state = self.budget.state.lock();
         let objects = state.left_out.entry(key.clone()).or_default();
         *objects = objects.saturating_add_signed(change);
         if *objects == 0 {
@@ -248,7 +246,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let mut state = self.budget.state();
+        let mut state = self.budget.state.lock();
         state.keepers.remove(&self.number);
         let number = self.number;
         state.shares.remove_all(|(account, _)| *account == number);

@@ -43,7 +43,13 @@ impl<N: Clone + Ord, K: Clone + Ord> FairShares<N, K> {
     /// Adds an item.
     pub fn insert(&mut self, namespace: &N, item: Item<K>) {
         let bytes = item.bytes;
-        let inside = self.namespaces.entry(namespace.clone()).or_default();
+        let inside = self
+            .namespaces
+            .entry(namespace.clone())
+            .or_insert_with(|| Namespace {
+                held: 0,
+                items: BTreeSet::new(),
+            });
         if inside.items.insert(item) {
             self.resize(namespace, |held| held + bytes);
         }
@@ -121,15 +127,6 @@ impl<N, K> Default for FairShares<N, K> {
             held: 0,
             namespaces: BTreeMap::new(),
             by_size: BTreeSet::new(),
-        }
-    }
-}
-
-impl<K> Default for Namespace<K> {
-    fn default() -> Self {
-        Self {
-            held: 0,
-            items: BTreeSet::new(),
         }
     }
 }

@@ -1,25 +1,14 @@
 //! Metrics of the budgets that the forecasts of a namespace share, in the same registry.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError, atomic::AtomicU64},
-};
+use std::{collections::BTreeSet, sync::atomic::AtomicU64};
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{family::Family, gauge::Gauge},
-    registry::Registry,
-};
+use parking_lot::Mutex;
+use prometheus_client::metrics::{family::Family, gauge::Gauge};
 
-use super::Telemetry;
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NamespaceLabels {
-    namespace: String,
-}
+use super::{Metrics, NamespaceLabels, Telemetry};
 
 /// Metrics of the forecast budget of each namespace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Budgets {
     price: Family<NamespaceLabels, Gauge<f64, AtomicU64>>,
     cost_percent: Family<NamespaceLabels, Gauge<f64, AtomicU64>>,
@@ -41,17 +30,20 @@ pub struct BudgetGauges<'a> {
 // === impl Budgets ===
 
 impl Budgets {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "budget_price",
-            "Share of minutes that one more replica must save to be asked for, in a namespace with maxCostPercent",
-            self.price.clone(),
-        );
-        registry.register(
-            "budget_cost_percent",
-            "Replicas beyond those of a plain HPA at this price, in percent, by what was measured of the last days",
-            self.cost_percent.clone(),
-        );
+    pub(super) fn new(metrics: &mut Metrics) -> Self {
+        Self {
+            price: metrics.add(
+                "budget_price",
+                "Share of minutes that one more replica must save to be asked for, in a \
+                 namespace with maxCostPercent",
+            ),
+            cost_percent: metrics.add(
+                "budget_cost_percent",
+                "Replicas beyond those of a plain HPA at this price, in percent, by what was \
+                 measured of the last days",
+            ),
+            published: Mutex::default(),
+        }
     }
 }
 
@@ -63,7 +55,7 @@ impl Telemetry {
             cost_percent,
             published,
         } = &self.budgets;
-        let mut published = published.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = published.lock();
         let mut before = std::mem::take(&mut *published);
         for budget in budgets {
             let namespace = budget.namespace.to_owned();

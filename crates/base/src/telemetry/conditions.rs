@@ -1,17 +1,14 @@
 //! The unhealthy conditions of autoscalers, in the metric registry of the controller.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeSet, HashMap};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{family::Family, gauge::Gauge},
-    registry::Registry,
 };
 
-use super::{ObjectLabels, Telemetry};
+use super::{Metrics, ObjectLabels, Telemetry};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct ConditionLabels {
@@ -23,7 +20,7 @@ struct ConditionLabels {
 }
 
 /// Metrics of the unhealthy conditions of each autoscaler.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Conditions {
     unhealthy: Family<ConditionLabels, Gauge>,
     /// The series of each object.
@@ -33,18 +30,14 @@ pub(super) struct Conditions {
 // === impl Conditions ===
 
 impl Conditions {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "condition",
-            "1 while a condition of an autoscaler is unhealthy, with its type and its reason",
-            self.unhealthy.clone(),
-        );
-    }
-
-    fn published(&self) -> MutexGuard<'_, HashMap<ObjectLabels, BTreeSet<ConditionLabels>>> {
-        self.published
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new(metrics: &mut Metrics) -> Self {
+        Self {
+            unhealthy: metrics.add(
+                "condition",
+                "1 while a condition of an autoscaler is unhealthy, with its type and its reason",
+            ),
+            published: Mutex::default(),
+        }
     }
 }
 
@@ -74,7 +67,7 @@ impl Telemetry {
         for labels in &now {
             self.conditions.unhealthy.get_or_create(labels).set(1);
         }
-        let mut published = self.conditions.published();
+        let mut published = self.conditions.published.lock();
         let before = published.remove(object).unwrap_or_default();
         for healthy in before.difference(&now) {
             self.conditions.unhealthy.remove(healthy);

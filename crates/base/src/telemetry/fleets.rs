@@ -1,18 +1,15 @@
 //! Metrics of fleets and of their member clusters, in the same registry. A fleet also has the metrics of every
 //! autoscaler.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
-};
+use std::{collections::BTreeSet, sync::atomic::AtomicU64};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Registry, Unit},
 };
 
-use super::{ObjectLabels, Telemetry, durations};
+use super::{Metrics, ObjectLabels, Telemetry};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ShareLabels {
@@ -60,54 +57,36 @@ pub(super) struct Fleets {
 
 // === impl Fleets ===
 
-impl Default for Fleets {
-    fn default() -> Self {
+impl Fleets {
+    pub(super) fn new(metrics: &mut Metrics) -> Self {
         Self {
-            shares: Family::default(),
-            sync_seconds: durations(),
-            ready: Family::default(),
-            age_seconds: Family::default(),
-            unusable: Gauge::default(),
-            restarts: Family::default(),
+            shares: metrics.add(
+                "member_replicas",
+                "Counts of a fleet's member: min, max, floor, current, ready, pending",
+            ),
+            sync_seconds: metrics
+                .add_durations("fleet_sync_duration", "Duration of the sync of one fleet"),
+            ready: metrics.add(
+                "member_ready",
+                "1 while a member cluster answers, accepts the credentials and is ready, else 0",
+            ),
+            age_seconds: metrics.add_seconds(
+                "member_staleness",
+                "Time since a member cluster last answered, or since its least active watch \
+                 last received anything, whichever is longer",
+            ),
+            unusable: metrics.add(
+                "members_unusable",
+                "Member clusters whose Secret cannot be used or is missing; see foretide \
+                 members list",
+            ),
+            restarts: metrics.add(
+                "member_restarts",
+                "Times that the watches or the health probe of a member cluster exited \
+                 unexpectedly and were started again",
+            ),
             down: Mutex::default(),
         }
-    }
-}
-
-impl Fleets {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "member_replicas",
-            "Counts of a fleet's member: min, max, floor, current, ready, pending",
-            self.shares.clone(),
-        );
-        registry.register_with_unit(
-            "fleet_sync_duration",
-            "Duration of the sync of one fleet",
-            Unit::Seconds,
-            self.sync_seconds.clone(),
-        );
-        registry.register(
-            "member_ready",
-            "1 while a member cluster answers, accepts the credentials and is ready, else 0",
-            self.ready.clone(),
-        );
-        registry.register_with_unit(
-            "member_staleness",
-            "Time since a member cluster last answered, or since its least active watch last received anything, whichever is longer",
-            Unit::Seconds,
-            self.age_seconds.clone(),
-        );
-        registry.register(
-            "members_unusable",
-            "Member clusters whose Secret cannot be used or is missing; see foretide members list",
-            self.unusable.clone(),
-        );
-        registry.register(
-            "member_restarts",
-            "Times that the watches or the health probe of a member cluster exited unexpectedly and were started again",
-            self.restarts.clone(),
-        );
     }
 }
 
@@ -161,7 +140,7 @@ impl Telemetry {
 
     /// Publishes at once which members are not ready; they count as not ready until a sync finds them ready.
     pub fn members_down(&self, down: BTreeSet<String>) {
-        let mut known = self.down();
+        let mut known = self.fleets.down.lock();
         for member in &down {
             let labels = MemberLabels {
                 member: member.clone(),
@@ -173,19 +152,14 @@ impl Telemetry {
         *known = down;
     }
 
-    fn down(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        let down = self.fleets.down.lock();
-        down.unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Publishes the state of the members. Members that are gone lose their series.
     pub fn members<'a>(&self, members: impl IntoIterator<Item = MemberGauges<'a>>) {
         // A scrape locks the registry, so it sees all members or none.
-        let _reader = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let _reader = self.registry.lock();
         self.fleets.ready.clear();
         self.fleets.age_seconds.clear();
         self.fleets.restarts.clear();
-        let down = self.down();
+        let down = self.fleets.down.lock();
         let mut unusable = 0;
         for member in members {
             let labels = MemberLabels {

@@ -5,10 +5,9 @@ use std::sync::atomic::AtomicU64;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::{Registry, Unit},
 };
 
-use super::{ObjectLabels, Telemetry};
+use super::{Metrics, ObjectLabels, Telemetry};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SeriesLabels {
@@ -24,7 +23,7 @@ struct ReasonLabels {
 }
 
 /// Metrics of the forecasts of all series.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Forecasts {
     refusals: Family<ReasonLabels, Counter>,
     rejections: Family<ReasonLabels, Counter>,
@@ -54,48 +53,43 @@ pub struct ForecastQuality {
 // === impl Forecasts ===
 
 impl Forecasts {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "forecast_refusals",
-            "Forecasts that were refused, by reason",
-            self.refusals.clone(),
-        );
-        registry.register(
-            "forecast_rejected",
-            "Invalid samples of histories that were dropped, by reason",
-            self.rejections.clone(),
-        );
-        registry.register(
-            "forecasts_left_out",
-            "Series without a forecast because the memory limit does not hold those of all",
-            self.left_out.clone(),
-        );
-        registry.register(
-            "forecast_skill",
-            "How much better the forecasts of the last three days were than repeating the current level: 0 no better, 1 perfect",
-            self.skill.clone(),
-        );
-        registry.register(
-            "forecast_coverage",
-            "Fraction of the forecasts of the last three days that were high enough",
-            self.coverage.clone(),
-        );
-        registry.register(
-            "forecast_quantile",
-            "Fraction of the forecasts that is meant to be high enough",
-            self.quantile.clone(),
-        );
-        registry.register(
-            "forecast_minute_readings",
-            "Fraction of the last day's minutes that were learned from readings of one minute",
-            self.minute_readings.clone(),
-        );
-        registry.register_with_unit(
-            "forecast_model_age",
-            "Age of the newest sample that the forecast in use was made from",
-            Unit::Seconds,
-            self.model_age_seconds.clone(),
-        );
+    pub(super) fn new(metrics: &mut Metrics) -> Self {
+        Self {
+            refusals: metrics.add(
+                "forecast_refusals",
+                "Forecasts that were refused, by reason",
+            ),
+            rejections: metrics.add(
+                "forecast_rejected",
+                "Invalid samples of histories that were dropped, by reason",
+            ),
+            left_out: metrics.add(
+                "forecasts_left_out",
+                "Series without a forecast because the memory limit does not hold those of all",
+            ),
+            skill: metrics.add(
+                "forecast_skill",
+                "How much better the forecasts of the last three days were than repeating the \
+                 current level: 0 no better, 1 perfect",
+            ),
+            coverage: metrics.add(
+                "forecast_coverage",
+                "Fraction of the forecasts of the last three days that were high enough",
+            ),
+            quantile: metrics.add(
+                "forecast_quantile",
+                "Fraction of the forecasts that is meant to be high enough",
+            ),
+            minute_readings: metrics.add(
+                "forecast_minute_readings",
+                "Fraction of the last day's minutes that were learned from readings of one \
+                 minute",
+            ),
+            model_age_seconds: metrics.add_seconds(
+                "forecast_model_age",
+                "Age of the newest sample that the forecast in use was made from",
+            ),
+        }
     }
 }
 

@@ -1,17 +1,14 @@
 //! Progress of the controllers: lag, panics, and loops that stand still.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
-};
+use std::{collections::BTreeMap, sync::atomic::AtomicU64};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::{Registry, Unit},
 };
 
-use super::{KindLabels, Telemetry};
+use super::{KindLabels, Metrics, Telemetry};
 
 /// Lag of an object from which the controller counts as not ready, in seconds.
 const MAX_LAG_SECONDS: f64 = 60.0;
@@ -25,7 +22,7 @@ const MAX_SKEW_SECONDS: i64 = 30;
 const MAX_IDLE_CHECKS: u32 = 24;
 
 /// Metrics of the progress of controllers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Progress {
     lag_seconds: Family<KindLabels, Gauge<f64, AtomicU64>>,
     panics: Family<KindLabels, Counter>,
@@ -63,37 +60,32 @@ struct LoopProgress {
 // === impl Progress ===
 
 impl Progress {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register_with_unit(
-            "sync_lag",
-            "How long the autoscaler that has waited longest has been due without its sync being complete, by kind",
-            Unit::Seconds,
-            self.lag_seconds.clone(),
-        );
-        registry.register(
-            "sync_panics",
-            "Syncs that panicked; their autoscalers wait before the next attempt",
-            self.panics.clone(),
-        );
-        registry.register(
-            "circuit_open",
-            "1 while a server has not responded to several requests in a row, so that requests to it fail at once",
-            self.open_circuits.clone(),
-        );
-        registry.register_with_unit(
-            "clock_skew",
-            "How far the clock of the API server is ahead of the controller's",
-            Unit::Seconds,
-            self.clock_skew_seconds.clone(),
-        );
+    pub(super) fn new(metrics: &mut Metrics) -> Self {
+        Self {
+            lag_seconds: metrics.add_seconds(
+                "sync_lag",
+                "How long the autoscaler that has waited longest has been due without its sync \
+                 being complete, by kind",
+            ),
+            panics: metrics.add(
+                "sync_panics",
+                "Syncs that panicked; their autoscalers wait before the next attempt",
+            ),
+            open_circuits: metrics.add(
+                "circuit_open",
+                "1 while a server has not responded to several requests in a row, so that \
+                 requests to it fail at once",
+            ),
+            clock_skew_seconds: metrics.add_seconds(
+                "clock_skew",
+                "How far the clock of the API server is ahead of the controller's",
+            ),
+            known: Mutex::default(),
+        }
     }
 
     pub(super) fn watched(&self, kind: &'static str, age_seconds: f64) {
-        self.known().watches.insert(kind, age_seconds);
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().watches.insert(kind, age_seconds);
     }
 }
 
@@ -108,7 +100,7 @@ impl Telemetry {
             .set(lag_seconds);
         // A counter that starts at zero: the first panic is an increase.
         drop(self.progress.panics.get_or_create(&KindLabels { kind }));
-        let mut known = self.progress.known();
+        let mut known = self.progress.known.lock();
         let progress = known.loops.entry(kind).or_default();
         progress.has_turned = true;
         progress.lag_seconds = lag_seconds;
@@ -116,7 +108,7 @@ impl Telemetry {
 
     /// Returns how long the most overdue autoscaler of any kind has been due, in seconds.
     pub fn lag_seconds(&self) -> f64 {
-        let known = self.progress.known();
+        let known = self.progress.known.lock();
         let lags = known.loops.values().map(|progress| progress.lag_seconds);
         lags.fold(0.0, f64::max)
     }
@@ -134,7 +126,8 @@ impl Telemetry {
             dependency: dependency.clone(),
         };
         let series = &self.progress.open_circuits;
-        let before = self.progress.known().circuits.insert(api, open.to_vec());
+        let mut known = self.progress.known.lock();
+        let before = known.circuits.insert(api, open.to_vec());
         for closed in before.iter().flatten().filter(|one| !open.contains(one)) {
             series.remove(&labels(closed));
         }
@@ -156,7 +149,7 @@ impl Telemetry {
 
     /// Checks whether every loop has turned since the last check; called every few seconds.
     pub fn check_progress(&self) {
-        for progress in self.progress.known().loops.values_mut() {
+        for progress in self.progress.known.lock().loops.values_mut() {
             progress.idle_checks = if progress.has_turned {
                 0
             } else {
@@ -168,7 +161,7 @@ impl Telemetry {
 
     /// Returns the reason for which the process must be restarted, if there is one: a loop that stands still.
     pub fn stuck(&self) -> Option<String> {
-        let known = self.progress.known();
+        let known = self.progress.known.lock();
         let mut loops = known.loops.iter();
         let (kind, _) = loops.find(|(_, progress)| progress.idle_checks >= MAX_IDLE_CHECKS)?;
         Some(format!("the loop over {kind} stands still"))
@@ -180,7 +173,7 @@ impl Telemetry {
         if !self.is_ready() {
             return Some("waiting for the first lists of the Kubernetes API".to_owned());
         }
-        let known = self.progress.known();
+        let known = self.progress.known.lock();
         for (kind, progress) in &known.loops {
             let lag = progress.lag_seconds;
             if lag > MAX_LAG_SECONDS {

@@ -3,17 +3,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{family::Family, gauge::Gauge},
-    registry::{Registry, Unit},
 };
 
-use super::Telemetry;
+use super::{Metrics, NamespaceLabels, Telemetry};
 use foretide_api::ports::{CredentialExpiry, ServerHealth};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -27,13 +27,8 @@ struct CredentialLabels {
     credential: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NamespaceLabels {
-    namespace: String,
-}
-
 /// Metrics of the Prometheus servers and of the credentials for them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Servers {
     expiry_seconds: Family<CredentialLabels, Gauge>,
     expires_soon: Family<CredentialLabels, Gauge>,
@@ -48,28 +43,30 @@ pub(super) struct Servers {
 // === impl Servers ===
 
 impl Servers {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register_with_unit(
-            "prometheus_credential_expiry_timestamp",
-            "When a credential for a Prometheus server, or the certificate of the server, expires, since 1970",
-            Unit::Seconds,
-            self.expiry_seconds.clone(),
-        );
-        registry.register(
-            "prometheus_credential_expires_soon",
-            "1 within a week of that time, or within the last tenth of the validity if that is less than two weeks",
-            self.expires_soon.clone(),
-        );
-        registry.register(
-            "prometheus_credentials_unusable",
-            "1 while the files with the credentials for a Prometheus server cannot be used",
-            self.unusable.clone(),
-        );
-        registry.register(
-            "forecast_namespace_slow",
-            "1 while queries for the forecasts of a namespace are slow, so that they wait behind each other",
-            self.slow.clone(),
-        );
+    pub(super) fn new(metrics: &mut Metrics) -> Self {
+        Self {
+            expiry_seconds: metrics.add_seconds(
+                "prometheus_credential_expiry_timestamp",
+                "When a credential for a Prometheus server, or the certificate of the server, \
+                 expires, since 1970",
+            ),
+            expires_soon: metrics.add(
+                "prometheus_credential_expires_soon",
+                "1 within a week of that time, or within the last tenth of the validity if \
+                 that is less than two weeks",
+            ),
+            unusable: metrics.add(
+                "prometheus_credentials_unusable",
+                "1 while the files with the credentials for a Prometheus server cannot be used",
+            ),
+            slow: metrics.add(
+                "forecast_namespace_slow",
+                "1 while queries for the forecasts of a namespace are slow, so that they wait \
+                 behind each other",
+            ),
+            published: Mutex::default(),
+            known: Mutex::default(),
+        }
     }
 }
 
@@ -87,14 +84,12 @@ impl Telemetry {
                 .set(server.credential_problem.is_some().into());
         }
         self.publish_expiries(servers, now);
-        let known = &self.servers.known;
-        *known.lock().unwrap_or_else(PoisonError::into_inner) = servers.to_vec();
+        *self.servers.known.lock() = servers.to_vec();
     }
 
     /// The Prometheus servers as they were published last.
     pub fn servers(&self) -> Vec<ServerHealth> {
-        let known = &self.servers.known;
-        known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.servers.known.lock().clone()
     }
 
     /// Publishes the namespaces whose history queries are slow; the others have no series.
@@ -110,11 +105,7 @@ impl Telemetry {
     }
 
     fn publish_expiries(&self, servers: &[ServerHealth], now: Timestamp) {
-        let mut published = self
-            .servers
-            .published
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut published = self.servers.published.lock();
         let mut before = std::mem::take(&mut *published);
         for (server, expiry) in all_expiries(servers) {
             let labels = CredentialLabels {

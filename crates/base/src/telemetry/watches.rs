@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{NamespaceLabels, Telemetry, WatchLabels};
+use super::{KindLabels, Telemetry, TenantLabels};
 
 /// The health of the watches of one kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,7 +19,7 @@ impl Telemetry {
     /// Publishes the health of one watch.
     pub fn watched(&self, kind: &'static str, health: WatchHealth) {
         self.progress.watched(kind, health.age_seconds);
-        let labels = WatchLabels { kind };
+        let labels = KindLabels { kind };
         self.watch_age_seconds
             .get_or_create(&labels)
             .set(health.age_seconds);
@@ -34,7 +34,7 @@ impl Telemetry {
     pub fn set_left_out(&self, objects: BTreeMap<(Arc<str>, Arc<str>), usize>) {
         self.objects_left_out.clear();
         for ((cluster, namespace), objects) in objects {
-            let labels = NamespaceLabels {
+            let labels = TenantLabels {
                 cluster: cluster.to_string(),
                 namespace: namespace.to_string(),
             };

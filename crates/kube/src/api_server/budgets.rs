@@ -10,12 +10,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -221,7 +222,7 @@ impl Budget {
 
     fn circuits<T>(&self, run: impl FnOnce(&mut Circuits, Monotonic) -> T) -> Option<T> {
         let circuits = self.circuits.as_ref()?;
-        let mut circuits = circuits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut circuits = circuits.lock();
         Some(run(&mut circuits, self.clock.monotonic()))
     }
 

@@ -20,7 +20,7 @@ use super::{
     pages::PageTurns,
     skew::ClockSkew,
 };
-use foretide_base::{clock::Clock, machine::Machine, redact::Redactor};
+use foretide_base::{clock::Clock, machine::Machine, opaque::Opaque, redact::Redactor};
 
 /// Time for which the server keeps one watch open before it must be renewed. A kind without changes sends nothing but
 /// the end of its watch, so this is half of the age at which a store counts as stale.
@@ -35,12 +35,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Clients of one API server: one for single requests, one for watches, and one for the writes of a process that takes
 /// part in an election. What measures the server, or speaks with it, takes its [`Machine`] from here.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Connection {
     pub(crate) machine: Machine,
-    unary: Client,
-    pub(crate) watch: Client,
-    gated: Client,
+    unary: Opaque<Client>,
+    pub(crate) watch: Opaque<Client>,
+    gated: Opaque<Client>,
     gate: SharedGate,
     skew: Arc<ClockSkew>,
     pub(crate) page_turns: PageTurns,
@@ -148,10 +148,10 @@ impl Connection {
         let gate = SharedGate::default();
         Ok(Self {
             machine: machine.clone(),
-            gated: gated_client(&unary, machine, Arc::clone(&gate))?,
+            gated: Opaque(gated_client(&unary, machine, Arc::clone(&gate))?),
             gate,
-            unary: client(unary, machine)?,
-            watch: client(watch, machine)?,
+            unary: Opaque(client(unary, machine)?),
+            watch: Opaque(client(watch, machine)?),
             skew: Arc::default(),
             page_turns: PageTurns::default(),
             redactor: Redactor::default(),
@@ -180,11 +180,12 @@ impl Connection {
 
     /// The namespace of the configuration: in a pod, the pod's own.
     pub fn namespace(&self) -> &str {
-        self.unary.default_namespace()
+        self.unary.0.default_namespace()
     }
 
     /// A connection over this client, on the machine of the system; for clients of test servers.
     pub fn over(client: Client) -> Self {
+        let client = Opaque(client);
         Self {
             machine: Machine::system(),
             unary: client.clone(),
@@ -196,12 +197,6 @@ impl Connection {
             redactor: Redactor::default(),
             cluster: Arc::from(""),
         }
-    }
-}
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 

@@ -4,11 +4,7 @@
 //! minutes for the kinds it has, and for 30 s for those it lacks: a mistyped kind costs few requests, and a CRD that
 //! was just installed is found soon. `kube::discovery` would fetch the lists of all groups.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use foretide_domain::ScaleTarget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
@@ -43,13 +39,14 @@ pub struct ApiKind {
 }
 
 /// The kinds of the API server, as far as they were looked up.
+#[derive(Debug)]
 pub struct Discovery {
     calls: Arc<Calls>,
-    lists: std::sync::Mutex<Lists>,
+    lists: parking_lot::Mutex<Lists>,
 }
 
 /// The lists that were used last.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Lists {
     /// Lists with their turns of use, by `apiVersion`.
     by_version: BTreeMap<String, (Arc<List>, u64)>,
@@ -72,7 +69,7 @@ impl Discovery {
     pub fn new(calls: Arc<Calls>) -> Self {
         Self {
             calls,
-            lists: std::sync::Mutex::default(),
+            lists: parking_lot::Mutex::default(),
         }
     }
 
@@ -126,8 +123,7 @@ impl Discovery {
     }
 
     fn list(&self, api_version: &str) -> Arc<List> {
-        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.of(api_version)
+        self.lists.lock().of(api_version)
     }
 
     async fn fetch(&self, api_version: &str) -> Result<Vec<ApiKind>, CallError> {

@@ -3,7 +3,7 @@
 //! A [`CallError`] does not know which object the request was about: [`CallError::about`] adds the object and converts
 //! to the port's error. A failure without an HTTP status is never "not found": the object may exist.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{error::Error, fmt, iter, time::Duration};
 
 use foretide_api::ports::ClusterError;
 use foretide_base::{
@@ -145,17 +145,13 @@ impl CallError {
 
     /// True if the same request may succeed a moment later.
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Status { code, .. } => matches!(code, 429 | 502 | 503 | 504),
-            Self::Transport(_) => true,
-            Self::Timeout(_)
-            | Self::NoSlot { .. }
-            | Self::CircuitOpen { .. }
-            | Self::NotLeader
-            | Self::TooLong(_)
-            | Self::Response(_)
-            | Self::Request(_) => false,
-        }
+        matches!(
+            self,
+            Self::Status {
+                code: 429 | 502 | 503 | 504,
+                ..
+            } | Self::Transport(_)
+        )
     }
 
     pub fn is_status(&self, code: u16) -> bool {
@@ -226,11 +222,7 @@ impl From<kube::core::Status> for CallError {
 
 /// The last error of a chain: every error of the client library repeats the text of its source.
 pub fn innermost(error: &dyn Error) -> String {
-    let mut source = error.source();
-    let mut text = error.to_string();
-    while let Some(inner) = source {
-        text = inner.to_string();
-        source = inner.source();
-    }
-    text
+    iter::successors(error.source(), |&cause| cause.source())
+        .last()
+        .map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -127,12 +127,10 @@ impl Pages {
     }
 
     /// The query string of the request for the next page, of the objects that these parameters select.
-    pub fn query<'a>(&self, selectors: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    pub fn query(&self, selectors: &[(&str, &str)]) -> String {
         let limit = self.limit.to_string();
         let mut pairs: Vec<(&str, &str)> = vec![("limit", &limit)];
-        for selector in selectors {
-            pairs.push(selector);
-        }
+        pairs.extend(selectors);
         pairs.extend(self.next.as_deref().map(|token| ("continue", token)));
         query(&pairs)
     }
@@ -297,7 +295,7 @@ mod tests {
         );
         for limit in [16, 4, 1] {
             pages.retry_smaller(CallError::TooLong(1)).unwrap();
-            assert_eq!(pages.query([]), format!("?limit={limit}"));
+            assert_eq!(pages.query(&[]), format!("?limit={limit}"));
         }
         assert!(pages.retry_smaller(CallError::TooLong(1)).is_err());
     }

@@ -3,13 +3,10 @@
 //! The time holds for the whole process: the next sync, or another part of the controller, does not send a read again
 //! that the server has asked another one to wait with.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use http::Uri;
+use parking_lot::Mutex;
 
 use super::error::CallError;
 use foretide_base::clock::{Clock, Monotonic};
@@ -49,7 +46,7 @@ impl Refusals {
             return;
         };
         let now = self.clock.monotonic();
-        let mut by_url = self.lock();
+        let mut by_url = self.by_url.lock();
         by_url.retain(|_, refusal| refusal.until > now);
         if by_url.len() < MAX_KNOWN {
             let refusal = Refusal {
@@ -62,12 +59,8 @@ impl Refusals {
 
     /// The error that a read of this URL got before, with the time that is left of what the server asked for.
     pub fn in_force(&self, url: &Uri) -> Option<CallError> {
-        let Refusal { until, error } = self.lock().get(url).cloned()?;
+        let Refusal { until, error } = self.by_url.lock().get(url).cloned()?;
         let left = until.since(self.clock.monotonic());
         (!left.is_zero()).then(|| error.with_retry_after(Some(left)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uri, Refusal>> {
-        self.by_url.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every name that comes from an object goes through [`segment`], so that no name can reach a path other than its own.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use k8s_openapi::{
     api::{
@@ -16,8 +16,16 @@ use k8s_openapi::{
     },
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::error::CallError;
+
+/// All characters but the unreserved ones of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// One resource type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +150,7 @@ pub fn segment(name: &str) -> Result<String, CallError> {
             "'{name}' cannot be part of a path; a name must not be empty, '.' or '..', and must not contain '/' or '%'"
         )));
     }
-    Ok(encode(name))
+    Ok(utf8_percent_encode(name, RESERVED).to_string())
 }
 
 /// A query string with its question mark; empty without pairs.
@@ -152,23 +160,9 @@ pub fn query(pairs: &[(&str, &str)]) -> String {
         text.push(if position == 0 { '?' } else { '&' });
         text.push_str(key);
         text.push('=');
-        text.push_str(&encode(value));
+        text.extend(utf8_percent_encode(value, RESERVED));
     }
     text
-}
-
-/// Percent-encodes all characters but the unreserved ones of RFC 3986.
-fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ok = write!(encoded, "%{byte:02X}").is_ok();
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]

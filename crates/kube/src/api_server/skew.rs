@@ -3,10 +3,9 @@
 //! Spans are measured by our own monotonic clock. But cron windows open by our wall clock, so a large difference is
 //! reported, and the age of what a server dates is measured by the server's clock.
 
-use std::sync::{Mutex, PoisonError};
-
 use http::{HeaderMap, header::DATE};
 use jiff::{SignedDuration, fmt::rfc2822};
+use parking_lot::Mutex;
 
 use foretide_base::clock::ClockReading;
 
@@ -28,13 +27,12 @@ impl ClockSkew {
             return;
         };
         let seen = ClockReading::new(date.timestamp(), now.monotonic());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        *self.0.lock() = Some(seen);
     }
 
     /// Lead of the server's clock over ours at `now`, in whole seconds; zero before the first response.
     pub fn at(&self, now: ClockReading) -> SignedDuration {
-        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(seen) = seen else {
+        let Some(seen) = *self.0.lock() else {
             return SignedDuration::ZERO;
         };
         let then = now.wall_at(seen.monotonic());

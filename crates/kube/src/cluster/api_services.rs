@@ -7,15 +7,13 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::Method;
 use jiff::SignedDuration;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -35,6 +33,7 @@ const OWNER_HINTS: [&str; 4] = [
 ];
 
 /// The `APIService`s of the group versions that an adapter serves.
+#[derive(Debug)]
 pub struct ApiServices {
     calls: Calls,
     service: ServiceName,
@@ -125,18 +124,13 @@ struct Spec {
 // === impl ApiServices ===
 
 impl ApiServices {
-    /// The `APIService`s of these group versions (`external.metrics.k8s.io/v1beta1`), which our service answers.
-    pub fn new(connection: &Connection, service: ServiceName, group_versions: &[&str]) -> Self {
-        // The API server accepts an APIService under this name only.
-        let names = group_versions.iter().map(|one| match one.split_once('/') {
-            Some((group, version)) => format!("{version}.{group}"),
-            None => (*one).to_owned(),
-        });
+    /// The `APIService`s of these names (`v1beta1.external.metrics.k8s.io`), which our service answers.
+    pub fn new(connection: &Connection, service: ServiceName, names: Vec<String>) -> Self {
         Self {
             // The gate is open: an adapter takes part in no election, and each write has the version that was seen.
             calls: connection.calls_within(Limits::default(), WriteGate::default()),
             service,
-            names: names.collect(),
+            names,
             is_checked: AtomicBool::new(false),
             reported: Mutex::default(),
         }
@@ -173,7 +167,7 @@ impl ApiServices {
         if self.is_checked.load(Ordering::Relaxed) {
             return None;
         }
-        let problem = match self.reported().values().next() {
+        let problem = match self.reported.lock().values().next() {
             Some(problem) => format!("; the last problem: {problem}"),
             None => String::new(),
         };
@@ -220,7 +214,7 @@ impl ApiServices {
         for registration in &observed.ours {
             if registration.ca_bundle.as_deref() == Some(&encoded) {
                 // Its last problem is over. If the same one occurs again, it is logged again.
-                self.reported().remove(&registration.name);
+                self.reported.lock().remove(&registration.name);
                 continue;
             }
             is_complete &= self.replace(registration, &encoded).await;
@@ -234,7 +228,7 @@ impl ApiServices {
         let written = self.write(registration, bundle).await;
         match &written {
             Ok(()) => {
-                self.reported().remove(name);
+                self.reported.lock().remove(name);
                 tracing::info!(name, "caBundle of the APIService updated");
             }
             // Conflicts with the API server, which writes the conditions; this is tried again at once.
@@ -278,23 +272,13 @@ impl ApiServices {
 
     /// Logs a problem, once until another one takes its place.
     fn warn(&self, name: &str, problem: &str) {
-        let last = self.reported().insert(name.to_owned(), problem.to_owned());
+        let last = self
+            .reported
+            .lock()
+            .insert(name.to_owned(), problem.to_owned());
         if last.is_none_or(|last| last != problem) {
             tracing::warn!(name, "APIService: {problem}");
         }
-    }
-
-    fn reported(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for ApiServices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServices")
-            .field("service", &self.service)
-            .field("names", &self.names)
-            .finish_non_exhaustive()
     }
 }
 

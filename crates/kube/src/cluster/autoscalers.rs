@@ -16,6 +16,7 @@ use crate::api_server::Resource;
 use foretide_api::ports::Autoscalers;
 
 /// The autoscalers of one cluster, kept up to date by a watch.
+#[derive(Debug)]
 pub struct KubeAutoscalers {
     connection: Connection,
     store: Arc<Store<EffectiveHorizontalPodAutoscaler>>,
@@ -44,14 +45,6 @@ impl KubeAutoscalers {
     /// The state of the watch.
     pub fn watch(&self) -> WatchReport {
         self.store.report()
-    }
-}
-
-impl std::fmt::Debug for KubeAutoscalers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KubeAutoscalers")
-            .field("watch", &self.watch())
-            .finish_non_exhaustive()
     }
 }
 

@@ -3,11 +3,9 @@
 //! A set of keys and not a queue of events: an object that changes a thousand times is in it once, so a slow reader
 //! costs no memory. What changed is left to the store.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeSet;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use foretide_api::ports::ObjectKey;
@@ -28,7 +26,7 @@ impl Changes {
     /// Cancel safe: no change is lost. Only one reader may call it.
     pub async fn next(&self) -> BTreeSet<ObjectKey> {
         loop {
-            let taken = std::mem::take(&mut *self.keys());
+            let taken = std::mem::take(&mut *self.keys.lock());
             if !taken.is_empty() {
                 return taken;
             }
@@ -37,15 +35,11 @@ impl Changes {
     }
 
     pub fn add(&self, namespace: &str, name: &str) {
-        self.keys().insert(ObjectKey {
+        self.keys.lock().insert(ObjectKey {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         });
         // Leaves a permit if nobody waits yet, so that a change between the look and the wait in `next` is not missed.
         self.wake.notify_one();
-    }
-
-    fn keys(&self) -> std::sync::MutexGuard<'_, BTreeSet<ObjectKey>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

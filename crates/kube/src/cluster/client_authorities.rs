@@ -21,6 +21,7 @@ const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
 /// The authorities of the clients of one API server, kept up to date by a watch.
+#[derive(Debug)]
 pub struct KubeClientAuthorities {
     connection: Connection,
     store: Arc<Store<ClientAuthorities>>,
@@ -86,14 +87,6 @@ impl KubeClientAuthorities {
                 is_new
             });
         }
-    }
-}
-
-impl std::fmt::Debug for KubeClientAuthorities {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KubeClientAuthorities")
-            .field("watch", &self.watch())
-            .finish_non_exhaustive()
     }
 }
 

@@ -18,6 +18,7 @@ use foretide_base::memory::{Account, Item};
 pub type Key = (Arc<str>, Arc<str>);
 
 /// The copies of the objects of one kind.
+#[derive(Debug)]
 pub struct Copies<V> {
     /// The scopes that were listed whole.
     pub synced: BTreeSet<Option<String>>,
@@ -51,6 +52,7 @@ pub enum Exclusion {
     LeftOut(usize),
 }
 
+#[derive(Debug)]
 struct NamespaceCopies<V> {
     by_name: BTreeMap<Arc<str>, Copy<Arc<V>>>,
     by_labels: LabelIndex<V>,
@@ -136,8 +138,13 @@ impl<V: Stored> Copies<V> {
         if let Some(account) = &self.account {
             account.charge(namespace, copy.charge.clone());
         }
-        let inside = self.by_namespace.entry(namespace.clone()).or_default();
-        inside.insert(name, copy);
+        self.by_namespace
+            .entry(namespace.clone())
+            .or_insert_with(|| NamespaceCopies {
+                by_name: BTreeMap::new(),
+                by_labels: LabelIndex::default(),
+            })
+            .insert(name, copy);
     }
 
     /// Excludes an object; returns true if it was not excluded before, or for another reason.
@@ -231,15 +238,6 @@ impl<V: Stored> NamespaceCopies<V> {
             self.by_labels.remove(labels, name);
         }
         Some(removed)
-    }
-}
-
-impl<V> Default for NamespaceCopies<V> {
-    fn default() -> Self {
-        Self {
-            by_name: BTreeMap::new(),
-            by_labels: LabelIndex::default(),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use foretide_domain::{
     quantity::{Quantity, QuantityError},
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::core::Selector;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -29,19 +29,6 @@ pub struct Meta {
     pub creation_timestamp: Option<Timestamp>,
     pub deletion_timestamp: Option<Timestamp>,
     pub owner_references: Option<Vec<OwnerReference>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OwnerReference {
-    #[serde(default)]
-    pub api_version: String,
-    #[serde(default)]
-    pub kind: String,
-    #[serde(default)]
-    pub name: String,
-    pub uid: String,
-    pub controller: Option<bool>,
 }
 
 /// The conditions in the status of an object.

@@ -86,21 +86,14 @@ impl Connection {
         resource: Resource,
         namespace: Option<&str>,
     ) -> Result<Vec<T>, ClusterError> {
-        let mut all = Vec::new();
         let listed = async {
             let collection = resource.collection(namespace)?;
-            self.calls()
-                .list(&collection, &[], |object| {
-                    all.push(serde_json::from_str(object)?);
-                    Ok(())
-                })
-                .await
+            self.calls().list(&collection, &[]).await
         };
         match listed.await {
-            Ok(()) => Ok(all),
             // The definition of this kind is not installed.
             Err(error) if error.is_status(404) => Ok(Vec::new()),
-            Err(error) => Err(error.about(resource.plural)),
+            listed => listed.about(resource.plural),
         }
     }
 

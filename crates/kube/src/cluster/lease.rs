@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use http::Method;
-use jiff::Timestamp;
-use serde::Deserialize;
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
 use serde_json::{Value, json};
 
 use super::{Connection, WriteGate, read};
@@ -15,34 +14,11 @@ use crate::api_server::{About as _, Body, CallError, Calls, Limits, ObjectPath, 
 use foretide_api::ports::{ClusterError, LeaseRecord, LeaseStore, StoredLease};
 
 /// One lease of a cluster.
+#[derive(Debug)]
 pub struct KubeLease {
     calls: Calls,
     namespace: String,
     name: String,
-}
-
-/// The object, as far as it is read.
-#[derive(Deserialize)]
-struct LeaseObject {
-    metadata: Metadata,
-    #[serde(default)]
-    spec: Spec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    resource_version: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    holder_identity: Option<String>,
-    lease_duration_seconds: Option<i64>,
-    acquire_time: Option<Timestamp>,
-    renew_time: Option<Timestamp>,
-    lease_transitions: Option<i32>,
 }
 
 // === impl KubeLease ===
@@ -73,12 +49,6 @@ impl KubeLease {
             stored(self.calls.write(method, &url?, body).await?)
         };
         written.await.about(self.path())
-    }
-}
-
-impl std::fmt::Debug for KubeLease {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KubeLease({})", self.path())
     }
 }
 
@@ -130,22 +100,22 @@ pub fn spec(record: &LeaseRecord) -> Value {
 
 /// An object as it was read; without a version a replacement would not be conditional, so one is required.
 pub fn stored(object: Value) -> Result<StoredLease, CallError> {
-    let LeaseObject { metadata, spec } = read(object.clone()).map_err(CallError::Response)?;
-    if metadata.resource_version.is_empty() {
-        let expected = "expected a metadata.resourceVersion".to_owned();
-        return Err(CallError::Response(expected));
-    }
+    let Lease { metadata, spec } = read(object.clone()).map_err(CallError::Response)?;
+    let version = metadata.resource_version.filter(|it| !it.is_empty());
+    let version = version
+        .ok_or_else(|| CallError::Response("expected a metadata.resourceVersion".to_owned()))?;
+    let spec = spec.unwrap_or_default();
     let written = spec.lease_duration_seconds.unwrap_or_default();
     let seconds = u64::try_from(written).ok().filter(|seconds| *seconds > 0);
     Ok(StoredLease {
         record: LeaseRecord {
             holder: spec.holder_identity.unwrap_or_default(),
             duration: seconds.map(Duration::from_secs),
-            acquired: spec.acquire_time,
-            renewed: spec.renew_time,
+            acquired: spec.acquire_time.map(|MicroTime(at)| at),
+            renewed: spec.renew_time.map(|MicroTime(at)| at),
             transitions: spec.lease_transitions.unwrap_or_default(),
         },
-        version: metadata.resource_version,
+        version,
         object,
     })
 }

@@ -7,7 +7,7 @@ use foretide_domain::{Replicas, ScaleTarget, observation::Pod};
 use foretide_federate::{Estimate, PodShape};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use serde::Deserialize;
+use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
 use super::{KubeCluster, MemberStores, Options, decode::text_at, watch::Watched, writes};
@@ -21,12 +21,6 @@ pub type KubeMember = KubeCluster<MemberStores>;
 
 /// Field managers that write replicas for an autoscaler or for us.
 const AUTOSCALERS: [&str; 2] = ["foretide", "kube-controller-manager"];
-
-/// The metadata of any object.
-#[derive(Deserialize)]
-struct AnyObject {
-    metadata: ObjectMeta,
-}
 
 impl KubeMember {
     /// A member; its stores are empty until [`KubeCluster::run`].
@@ -73,7 +67,7 @@ impl KubeMember {
 
     async fn metadata(&self, target: &ScaleTarget) -> Result<ObjectMeta, ClusterError> {
         let path = self.path(target).await?;
-        let object: AnyObject = self.calls.read(&path).await.about(target)?;
+        let object: PartialObjectMeta = self.calls.read(&path).await.about(target)?;
         Ok(object.metadata)
     }
 

@@ -64,7 +64,7 @@ pub use self::{
 };
 pub(crate) use self::{
     changes::Changes,
-    decode::{Conditions, read, text_at},
+    decode::{Conditions, Meta, read, text_at},
     entry::Entry,
     store::Store,
     stored::Stored,
@@ -84,6 +84,7 @@ use foretide_api::ports::{ClusterError, HpaView};
 /// A Kubernetes cluster: stores that watches keep up to date, and a client for everything else.
 ///
 /// The stores that only the hub or only a member needs are in its [`Role`].
+#[derive(Debug)]
 pub struct KubeCluster<R = Hub> {
     connection: Connection,
     calls: Arc<Calls>,
@@ -108,6 +109,7 @@ pub(crate) struct Options<'a> {
 }
 
 /// The stores of every cluster.
+#[derive(Debug)]
 struct Stores {
     hpas: Arc<Store<HpaView>>,
     pods: Arc<Store<StoredPod>>,
@@ -198,14 +200,6 @@ impl<R: Role> KubeCluster<R> {
                 object.path().about(target)
             }
         }
-    }
-}
-
-impl<R: Role> std::fmt::Debug for KubeCluster<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KubeCluster")
-            .field("watches", &self.watches())
-            .finish_non_exhaustive()
     }
 }
 

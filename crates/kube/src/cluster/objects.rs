@@ -9,7 +9,10 @@ use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPr
 use foretide_domain::{Labels, Replicas, ScaleTarget, observation::Scale};
 use foretide_federate::PodShape;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::{
+    api::autoscaling::v2::CrossVersionObjectReference,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -75,16 +78,7 @@ struct HpaObject {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct HpaSpec {
-    scale_target_ref: TargetRef,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TargetRef {
-    #[serde(default)]
-    api_version: String,
-    kind: String,
-    name: String,
+    scale_target_ref: CrossVersionObjectReference,
 }
 
 #[derive(Deserialize)]
@@ -242,7 +236,7 @@ impl Stored for HpaView {
         let controller = metadata.take_controller();
         Ok(Self {
             target: ScaleTarget {
-                api_version: target.api_version,
+                api_version: target.api_version.unwrap_or_default(),
                 kind: target.kind,
                 namespace: metadata.namespace.clone(),
                 name: target.name,

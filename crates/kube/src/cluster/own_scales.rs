@@ -3,12 +3,10 @@
 //! Without them, a sync would see the count from before its predecessor's write, and then the written one: two changes
 //! that nobody else made.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use foretide_domain::ScaleTarget;
+use parking_lot::Mutex;
 
 use super::{MAX_STALENESS, watch::is_older};
 use foretide_api::ports::ScaleView;
@@ -44,7 +42,7 @@ impl OwnScales {
             scale: scale.clone(),
             at: self.clock.contact(),
         };
-        let mut all = self.all();
+        let mut all = self.written.lock();
         all.retain(|_, written| written.at.age() <= MAX_STALENESS);
         all.insert(target.clone(), written);
     }
@@ -54,7 +52,7 @@ impl OwnScales {
     ///
     /// For at most [`MAX_STALENESS`]: a server that was restored from a backup continues at older versions.
     pub fn shown_in(&self, target: &ScaleTarget, mut copy: ScaleView) -> ScaleView {
-        let mut all = self.all();
+        let mut all = self.written.lock();
         let Some(Written { scale, at }) = all.get(target) else {
             return copy;
         };
@@ -74,10 +72,6 @@ impl OwnScales {
 
     /// Forgets a target that does not exist.
     pub fn forget(&self, target: &ScaleTarget) {
-        self.all().remove(target);
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<ScaleTarget, Written>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.lock().remove(target);
     }
 }

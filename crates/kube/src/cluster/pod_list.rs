@@ -12,6 +12,7 @@ use foretide_api::ports::{ClusterError, ListedPod, PodLister};
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Lists pods through an API server.
+#[derive(Debug)]
 pub struct KubePodLister {
     calls: Calls,
 }
@@ -47,13 +48,9 @@ impl KubePodLister {
 
     async fn list(&self, namespace: &str, selector: &str) -> Result<Vec<ListedPod>, CallError> {
         let collection = Resource::POD.collection(Some(namespace))?;
-        let mut pods = Vec::new();
         let selected = [("labelSelector", selector)];
-        let listed = self.calls.list(&collection, &selected, |pod| {
-            pods.push(ListedPod::from(serde_json::from_str::<PodObject>(pod)?));
-            Ok(())
-        });
-        listed.await.map(|()| pods)
+        let pods: Vec<PodObject> = self.calls.list(&collection, &selected).await?;
+        Ok(pods.into_iter().map(ListedPod::from).collect())
     }
 }
 
@@ -64,12 +61,6 @@ impl From<PodObject> for ListedPod {
             phase: phase(status.and_then(|status| status.phase).as_deref()),
             deleting: metadata.deletion_timestamp.is_some(),
         }
-    }
-}
-
-impl std::fmt::Debug for KubePodLister {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KubePodLister").finish_non_exhaustive()
     }
 }
 

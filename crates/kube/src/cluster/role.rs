@@ -22,6 +22,7 @@ pub trait Role: Send + Sync + 'static {
 }
 
 /// The cluster of our own objects.
+#[derive(Debug)]
 pub struct Hub {
     pub(crate) changes: Arc<Changes>,
     pub(crate) federated_changes: Arc<Changes>,
@@ -31,6 +32,7 @@ pub struct Hub {
 }
 
 /// A member cluster of a fleet.
+#[derive(Debug)]
 pub struct MemberStores {
     pub(crate) nodes: Arc<Store<Node>>,
     pub(crate) quotas: Arc<Store<Quota>>,
@@ -78,12 +80,6 @@ impl Role for Hub {
     }
 }
 
-impl std::fmt::Debug for Hub {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hub").finish_non_exhaustive()
-    }
-}
-
 // === impl MemberStores ===
 
 impl MemberStores {
@@ -104,11 +100,5 @@ impl Role for MemberStores {
     fn is_synced(&self) -> bool {
         // Without permission to read nodes and quotas, the capacity is unknown, and everything else works.
         true
-    }
-}
-
-impl std::fmt::Debug for MemberStores {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemberStores").finish_non_exhaustive()
     }
 }

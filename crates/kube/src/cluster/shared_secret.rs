@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::decode::read;
+use super::decode::{Meta, read};
 use crate::api_server::{
     About as _, Body, CallError, Calls, Connection, Limits, Resource, WriteGate,
 };
@@ -15,6 +15,7 @@ use foretide_api::ports::ClusterError;
 use foretide_base::redact::Redactor;
 
 /// One Secret. No message shows its values.
+#[derive(Debug)]
 pub struct SharedSecret {
     calls: Calls,
     namespace: String,
@@ -30,15 +31,9 @@ pub struct SecretContents {
 
 #[derive(Deserialize)]
 struct SecretObject {
-    metadata: Metadata,
+    metadata: Meta,
     #[serde(default)]
     data: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    resource_version: String,
 }
 
 // === impl SharedSecret ===
@@ -94,19 +89,9 @@ impl SharedSecret {
     }
 }
 
-impl fmt::Debug for SharedSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedSecret({self})")
-    }
-}
-
 impl fmt::Display for SharedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}",
-            Resource::SECRET.object(&self.namespace, &self.name)
-        )
+        Resource::SECRET.object(&self.namespace, &self.name).fmt(f)
     }
 }
 

@@ -7,11 +7,12 @@
 use std::{
     collections::{BTreeMap, HashSet},
     iter,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
+    sync::{Arc, Weak},
 };
 
 use foretide_domain::Selector;
 use jiff::SignedDuration;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
 use super::{
@@ -34,6 +35,7 @@ const KEPT_MAX: usize = 256 << 10;
 const ENTRY: usize = 320;
 
 /// The objects of one kind.
+#[derive(Debug)]
 pub(crate) struct Store<V> {
     pub(crate) resource: Resource,
     /// Counters of its watches.
@@ -272,7 +274,7 @@ impl<V: Stored> Store<V> {
     /// Problem with the age of the copies of a namespace, or of every scope: they are older than `max`, or there are
     /// none yet.
     pub fn stale(&self, namespace: Option<&str>, max: SignedDuration) -> Option<UnusableCopies> {
-        let last_contacts = self.contacts();
+        let last_contacts = self.contacts.lock();
         let oldest = iter::zip(&self.scopes, &*last_contacts)
             .filter(|(of, _)| namespace.is_none_or(|it| of.as_deref().is_none_or(|of| of == it)))
             .map(|(_, contact)| contact.as_ref())
@@ -287,7 +289,7 @@ impl<V: Stored> Store<V> {
 
     /// Records that the copies of a scope are up to date.
     pub fn contacted(&self, scope: Option<&str>, contact: &Contact) {
-        for (of, last) in iter::zip(&self.scopes, &mut *self.contacts()) {
+        for (of, last) in iter::zip(&self.scopes, &mut *self.contacts.lock()) {
             if of.as_deref() == scope {
                 *last = Some(contact.clone());
             }
@@ -296,12 +298,8 @@ impl<V: Stored> Store<V> {
 
     /// Last contact of the scope that has been silent longest.
     fn last_contact(&self) -> Option<Contact> {
-        let contacts: Option<Vec<Contact>> = self.contacts().iter().cloned().collect();
+        let contacts: Option<Vec<Contact>> = self.contacts.lock().iter().cloned().collect();
         contacts?.into_iter().min_by_key(Contact::monotonic)
-    }
-
-    fn contacts(&self) -> MutexGuard<'_, Vec<Option<Contact>>> {
-        self.contacts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, entry: Entry<V>) {
@@ -367,11 +365,11 @@ impl<V: Stored> Store<V> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Copies<V>> {
-        self.copies.read().unwrap_or_else(PoisonError::into_inner)
+        self.copies.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Copies<V>> {
-        self.copies.write().unwrap_or_else(PoisonError::into_inner)
+        self.copies.write()
     }
 }
 

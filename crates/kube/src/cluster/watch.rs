@@ -104,7 +104,7 @@ impl<V: Stored> Watched for Store<V> {
         for scope in self.scopes() {
             let watch = Watch {
                 machine: connection.machine.clone(),
-                client: connection.watch.clone(),
+                client: connection.watch.0.clone(),
                 redactor: connection.redactor.clone(),
                 turns: connection.page_turns.clone(),
                 store: self.clone(),
@@ -215,7 +215,7 @@ impl<V: Stored> Watch<V> {
     /// The text of the next page of a list, and the turn that lasts until it is decoded.
     async fn page(&self, pages: &Pages) -> Result<(String, PageTurn), CallError> {
         let limit = self.timeouts.page;
-        let pairs = pages.query(self.store.selector_parameter());
+        let pairs = pages.query(self.store.selector_parameter().as_slice());
         let begun = response::send(&self.client, self.request(&pairs)?);
         let begun = response::within(limit, begun).await?;
         let read = async {

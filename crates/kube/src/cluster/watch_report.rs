@@ -1,9 +1,8 @@
 //! The state of the watches of one kind.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU16, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use crate::api_server::CallError;
 use foretide_base::clock::Contact;
@@ -63,7 +62,7 @@ impl Counts {
 
     /// The last failure, until a request succeeds.
     pub fn failure(&self) -> Option<CallError> {
-        self.failing().clone()
+        self.failing.lock().clone()
     }
 
     pub fn failed(&self, error: &CallError) {
@@ -72,15 +71,11 @@ impl Counts {
             let status = if error.is_status(403) { 403 } else { 404 };
             self.refused.store(status, Ordering::Relaxed);
         }
-        *self.failing() = Some(error.clone());
+        *self.failing.lock() = Some(error.clone());
     }
 
     pub fn recovered(&self) {
         self.refused.store(0, Ordering::Relaxed);
-        *self.failing() = None;
-    }
-
-    fn failing(&self) -> MutexGuard<'_, Option<CallError>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.failing.lock() = None;
     }
 }

@@ -8,8 +8,8 @@ use std::{num::ParseIntError, path::Path};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Method;
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use serde::{Deserialize, de::DeserializeOwned};
+use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::version::Info};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
@@ -39,6 +39,7 @@ const TOKEN_ATTEMPTS: u32 = 20;
 const APPLY_ATTEMPTS: u32 = 3;
 
 /// A client of one cluster, for the command line.
+#[derive(Debug)]
 pub struct AdminClient {
     connection: Connection,
     pub(crate) calls: Calls,
@@ -76,12 +77,6 @@ pub struct ListedMember {
     pub leaving: bool,
     /// The address and credentials, if its Secret can be used.
     pub access: Option<Access>,
-}
-
-#[derive(Deserialize)]
-struct Version {
-    major: String,
-    minor: String,
 }
 
 // === impl ApiServer ===
@@ -186,10 +181,6 @@ impl AdminClient {
         self.calls.read(&path(manifest)?).await
     }
 
-    pub(crate) async fn read_text(&self, url: &str) -> Result<String, CallError> {
-        self.calls.read_text(url).await
-    }
-
     async fn patch(
         &self,
         manifest: &Value,
@@ -249,7 +240,7 @@ impl AdminClient {
     /// # Errors
     /// It does not answer, or its answer is not a version.
     pub async fn version(&self) -> Result<(u32, u32), ClusterError> {
-        let version: Version = self.calls.read("/version").await.about("/version")?;
+        let version: Info = self.calls.read("/version").await.about("/version")?;
         match (number(&version.major), number(&version.minor)) {
             (Ok(major), Ok(minor)) => Ok((major, minor)),
             _ => Err(ClusterError::Invalid {
@@ -300,12 +291,6 @@ impl AdminClient {
         let asking = self.calls.write::<Value>(Method::POST, path, body);
         let answer = asking.await.about("SelfSubjectAccessReview")?;
         Ok(answer.pointer("/status/allowed") == Some(&Value::Bool(true)))
-    }
-}
-
-impl std::fmt::Debug for AdminClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AdminClient").finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,6 +15,7 @@ use std::{
 use foretide_federate::Health;
 use futures::future::join;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
@@ -41,6 +42,7 @@ pub struct Timeouts {
 }
 
 /// One connection to a member; its tasks end when it is dropped.
+#[derive(Debug)]
 pub struct MemberConnection {
     pub access: Access,
     pub cluster: Arc<KubeMember>,
@@ -161,7 +163,7 @@ impl MemberConnection {
             synced: self.is_synced(),
             failing: self.cluster.failing(),
         };
-        let state = self.probe.state().clone();
+        let state = self.probe.state.lock().clone();
         let now = self.probe.clock.now();
         state.report(watches, &self.timeouts, now, |it| {
             self.probe.silence_since(it)
@@ -170,7 +172,7 @@ impl MemberConnection {
 
     /// The age of the last answer to the probe, or of the last event of the quietest watch if that is older.
     pub fn silence(&self) -> SignedDuration {
-        let answered = self.probe.state().answered.age();
+        let answered = self.probe.state.lock().answered.age();
         let heard = self.cluster.last_contact();
         heard.map_or(answered, |heard| heard.age().max(answered))
     }
@@ -232,7 +234,7 @@ impl HealthProbe {
     async fn probe(&self, cluster: &KubeMember, period: SignedDuration) {
         loop {
             let answer = cluster.check_ready().await;
-            self.state().record(answer, self.clock.contact());
+            self.state.lock().record(answer, self.clock.contact());
             self.clock.sleep(period).await;
         }
     }
@@ -240,7 +242,7 @@ impl HealthProbe {
     /// Notes again and again that this process is awake, also while the member does not answer.
     async fn stay_awake(&self) {
         loop {
-            self.awake().read(self.clock.monotonic());
+            self.awake.lock().read(self.clock.monotonic());
             tokio::time::sleep(awake::PERIOD).await;
         }
     }
@@ -248,18 +250,10 @@ impl HealthProbe {
     /// Time for which the member has not been heard while it could have been.
     fn silence_since(&self, contact: &Contact) -> SignedDuration {
         let now = self.clock.monotonic();
-        let mut awake = self.awake();
+        let mut awake = self.awake.lock();
         awake.read(now);
         let silence = awake.between(contact.monotonic(), now);
         SignedDuration::try_from(silence).unwrap_or(SignedDuration::MAX)
-    }
-
-    fn awake(&self) -> MutexGuard<'_, AwakeTime> {
-        self.awake.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn state(&self) -> MutexGuard<'_, ProbeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -461,7 +455,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pause_of_the_hub_is_no_silence_of_a_member() {
         let probe = HealthProbe::new(Clock::system());
-        let answered = probe.state().answered.clone();
+        let answered = probe.state.lock().answered.clone();
         // Nothing of this process runs for an hour.
         tokio::time::advance(Duration::from_hours(1)).await;
         assert!(probe.silence_since(&answered) < SignedDuration::from_secs(10));

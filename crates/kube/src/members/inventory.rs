@@ -16,7 +16,7 @@ use std::{
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use tokio::task::JoinSet;
 
 use super::{
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     api_server::{About as _, Calls, Connection, Discovery, Resource, query},
-    cluster::{Changes, Conditions, Entry, Store, Stored, WatchTimeouts, Watched, read},
+    cluster::{Changes, Conditions, Entry, Meta, Store, Stored, WatchTimeouts, Watched, read},
 };
 use foretide_api::ports::ClusterError;
 
@@ -55,6 +55,7 @@ pub struct InventoryEntry {
 }
 
 /// The inventory of a hub.
+#[derive(Debug)]
 pub struct Inventory {
     connection: Connection,
     secrets: Arc<Store<MemberSecret>>,
@@ -75,14 +76,8 @@ pub struct ClusterProfile {
 
 #[derive(Deserialize)]
 struct ProfileObject {
-    metadata: ProfileMeta,
+    metadata: Meta,
     status: Option<ProfileStatus>,
-}
-
-#[derive(Deserialize)]
-struct ProfileMeta {
-    name: String,
-    labels: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -299,13 +294,14 @@ async fn list<V: Stored>(calls: &Calls, store: &Store<V>, scope: &str) -> Result
     let Resource { kind, .. } = store.resource;
     let what = format!("the list of kind {kind} in namespace {scope}");
     let path = store.resource.collection(Some(scope)).about(&what)?;
-    let narrowed: Vec<_> = store.selector_parameter().into_iter().collect();
-    let mut entries = Vec::new();
-    let listed = calls.list(&path, &narrowed, |object| {
-        entries.extend(Entry::read(object));
-        Ok(())
-    });
-    listed.await.about(what)?;
+    let objects: Vec<Box<RawValue>> = calls
+        .list(&path, store.selector_parameter().as_slice())
+        .await
+        .about(what)?;
+    let entries: Vec<_> = objects
+        .iter()
+        .filter_map(|it| Entry::read(it.get()))
+        .collect();
     store.replace(Some(scope), entries);
     Ok(())
 }

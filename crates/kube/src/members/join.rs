@@ -2,9 +2,9 @@
 //!
 //! Nothing is cleaned up, because an object that was applied may have existed before.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use serde::Deserialize;
+use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
 use super::admin::{AdminClient, describe};
@@ -19,17 +19,6 @@ pub struct JoinFailure {
     pub applied: Vec<String>,
     /// The error of the step that failed.
     pub error: ClusterError,
-}
-
-#[derive(Deserialize)]
-struct SecretLabels {
-    metadata: LabelsMeta,
-}
-
-#[derive(Deserialize)]
-struct LabelsMeta {
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
 }
 
 /// Reasons why a member is not ready.
@@ -54,7 +43,7 @@ impl AdminClient {
     /// The server rejects it or does not answer, or another Secret has that name.
     pub async fn check_secret(&self, secret: &Value, label: &str) -> Result<(), ClusterError> {
         let what = describe(secret);
-        let found = match self.get::<SecretLabels>(secret).await {
+        let found = match self.get::<PartialObjectMeta>(secret).await {
             Ok(found) => found.metadata,
             // Finds out that the hub refuses the Secret before anything is created in the member.
             Err(error) if error.is_status(404) => return self.dry_run(secret).await,
@@ -111,7 +100,7 @@ impl AdminClient {
     /// # Errors
     /// It is not ready, or rejects the credentials.
     pub async fn check_ready(&self) -> Result<(), Unready> {
-        match self.read_text("/readyz").await {
+        match self.calls.read_text("/readyz").await {
             Ok(_) => Ok(()),
             Err(CallError::Status { code: 401, .. }) => Err(Unready::Unauthorized),
             Err(CallError::Timeout(limit)) => Err(Unready::Timeout(limit)),

@@ -13,11 +13,12 @@
 //! ```
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rustls::pki_types::{PrivateKeyDer, ServerName, pem::PemObject};
 use serde_json::{Map, Value};
 use url::Url;
 
 use super::address;
+use foretide_base::pem::certificates;
 
 /// The largest kubeconfig that is read, in bytes.
 const SIZE_MAX: usize = 64 * 1024;
@@ -25,7 +26,7 @@ const SIZE_MAX: usize = 64 * 1024;
 const TOKEN_MAX: usize = 16 * 1024;
 
 /// Address and credentials of a member: all that is taken from its kubeconfig. Equal values need no new connection.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// Base URL of the API server; https.
     pub server: Url,
@@ -191,15 +192,6 @@ impl Access {
     }
 }
 
-impl std::fmt::Debug for Access {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Access")
-            .field("server", &self.server.as_str())
-            .field("credentials", &self.credentials)
-            .finish_non_exhaustive()
-    }
-}
-
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -357,13 +349,9 @@ impl<'a> Section<'a> {
     }
 
     fn certificates(&self, key: &str, pem: &[u8]) -> Result<Vec<Vec<u8>>, KubeconfigError> {
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        match certificates {
-            Ok(certificates) if !certificates.is_empty() => {
-                Ok(certificates.iter().map(|der| der.to_vec()).collect())
-            }
-            _ => Err(self.error(key, "holds no certificate; expected PEM text as base64")),
-        }
+        let found = certificates(pem)
+            .ok_or_else(|| self.error(key, "holds no certificate; expected PEM text as base64"))?;
+        Ok(found.iter().map(|der| der.to_vec()).collect())
     }
 
     fn credentials(&self) -> Result<Credentials, KubeconfigError> {

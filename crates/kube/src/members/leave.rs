@@ -47,17 +47,11 @@ impl AdminClient {
     pub async fn fleet_shares(&self) -> Result<Vec<FleetShare>, ClusterError> {
         let what = "the list of kind FederatedHPA";
         let path = Resource::FEDERATED_HPA.collection(None).about(what)?;
-        let mut fleets: Vec<FleetObject> = Vec::new();
-        let listed = self.calls.list(&path, &[], |fleet| {
-            fleets.push(serde_json::from_str(fleet)?);
-            Ok(())
-        });
-        match listed.await {
-            Ok(()) => {}
+        let fleets: Vec<FleetObject> = match self.calls.list(&path, &[]).await {
             // A hub without the kind has no fleets.
             Err(error) if error.is_status(404) => return Ok(Vec::new()),
-            Err(error) => return Err(error.about(what)),
-        }
+            listed => listed.about(what)?,
+        };
         let shares: Result<Vec<_>, _> = fleets.iter().map(shares_of).collect();
         Ok(shares?.into_iter().flatten().collect())
     }

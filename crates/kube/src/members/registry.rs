@@ -19,7 +19,7 @@ mod entry;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -27,6 +27,7 @@ use std::{
 
 use foretide_federate::Taint;
 use jiff::SignedDuration;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::Notify;
 
 use self::entry::RegistryEntry;
@@ -43,7 +44,7 @@ use crate::{
     cluster::{Changes, KubeMember, Options, WatchTimeouts},
 };
 use foretide_api::ports::{Fleet, MemberView};
-use foretide_base::{clock::Clock, error::chain};
+use foretide_base::{clock::Clock, error::chain, opaque::Opaque};
 
 /// Period of checking a pending connection.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
@@ -54,10 +55,11 @@ const FIRST_CHECK_PERIOD: Duration = Duration::from_millis(200);
 type Connect = dyn Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync;
 
 /// The member clusters of a fleet.
+#[derive(Debug)]
 pub struct MemberRegistry {
     inventory: Inventory,
     settings: MemberSettings,
-    connect: Box<Connect>,
+    connect: Opaque<Box<Connect>>,
     gate: WriteGate,
     clock: Clock,
     changes: Arc<Changes>,
@@ -93,7 +95,7 @@ impl MemberRegistry {
             settings,
             gate,
             clock: machine.clock().clone(),
-            connect: Box::new(move |access| connect(access, &machine)),
+            connect: Opaque(Box::new(move |access| connect(access, &machine))),
             changes,
             entries: RwLock::default(),
             synced: AtomicBool::new(false),
@@ -195,7 +197,7 @@ impl MemberRegistry {
 
     fn reconnect(&self, name: &str, entry: &mut RegistryEntry, access: Access) {
         let server = access.host();
-        match (self.connect)(&access) {
+        match (self.connect.0)(&access) {
             Ok(connection) => {
                 let connection = self.inventory.of_member(name, connection);
                 tracing::info!(member = name, server, "connecting to a member");
@@ -253,20 +255,11 @@ impl MemberRegistry {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, RegistryEntry>> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+        self.entries.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, RegistryEntry>> {
-        self.entries.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl std::fmt::Debug for MemberRegistry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemberRegistry")
-            .field("settings", &self.settings)
-            .field("members", &self.reports())
-            .finish_non_exhaustive()
+        self.entries.write()
     }
 }
 
@@ -303,7 +296,7 @@ impl MemberRegistry {
         connect: impl Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            connect: Box::new(connect),
+            connect: Opaque(Box::new(connect)),
             ..Self::new(connection, settings, WriteGate::default())
         }
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use foretide_federate::{Profile, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -46,15 +47,8 @@ pub struct MemberInfo {
 
 #[derive(Deserialize)]
 struct SecretObject {
-    metadata: SecretMeta,
+    metadata: ObjectMeta,
     data: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Deserialize)]
-struct SecretMeta {
-    name: String,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
 }
 
 /// An annotation of `kubectl apply`, which holds a copy of the whole Secret.
@@ -70,7 +64,7 @@ impl Stored for MemberSecret {
         let mut annotations = metadata.annotations.unwrap_or_default();
         annotations.remove(LAST_APPLIED);
         Ok(Self {
-            name: metadata.name,
+            name: metadata.name.unwrap_or_default(),
             labels: metadata.labels.unwrap_or_default(),
             annotations,
             data: data.unwrap_or_default(),

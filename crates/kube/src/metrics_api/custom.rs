@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, GroupVersionForDiscovery};
 use serde::Deserialize;
 
-use super::{Amount, DEFAULT_WINDOW, MetricsApi, non_empty};
+use super::{Amount, DEFAULT_WINDOW, MetricsApi};
 use crate::api_server::{CallError, query, root, segment};
 use foretide_api::ports::MetricQuery;
 
@@ -22,11 +22,6 @@ const GROUP: &str = "custom.metrics.k8s.io";
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 /// Time for which a discovered version is used.
 const VERSION_MAX_AGE: Duration = Duration::from_mins(1);
-
-#[derive(Deserialize)]
-struct ValueList {
-    items: Option<Vec<Item>>,
-}
 
 /// An item of either version: `window` is the name in v1beta1, `windowSeconds` in v1beta2.
 #[derive(Deserialize)]
@@ -55,17 +50,16 @@ impl MetricsApi {
         );
         let mut pairs = vec![("labelSelector", request.pod_selector)];
         pairs.extend(request.metric_selector.map(|s| ("metricLabelSelector", s)));
-        let items = non_empty(&what, self.values(pods_path(request), &pairs).await)?;
-        let mut ages = Vec::new();
-        let (mut samples, count) = (Vec::new(), items.len());
-        for item in items {
+        let url = self.url(pods_path(request), &pairs).await;
+        let (mut samples, mut ages) = (Vec::new(), Vec::new());
+        for item in self.items::<Item>(&what, url).await? {
             match self.stale_age(item.timestamp, item.window()) {
                 None => samples.push(item.sample()),
                 Some(age) => ages.push(age),
             }
         }
         match ages.into_iter().min() {
-            Some(age) if samples.is_empty() && count > 0 => Err(Unavailable::stale(&what, age)),
+            Some(age) if samples.is_empty() => Err(Unavailable::stale(&what, age)),
             // A pod whose sample is too old is missing.
             _ => Ok(samples),
         }
@@ -82,12 +76,9 @@ impl MetricsApi {
             request.metric, object.kind, object.name, request.namespace
         );
         let path = self.object_path(object, request).await;
-        let pairs: Vec<_> = request
-            .metric_selector
-            .map(|s| ("metricLabelSelector", s))
-            .into_iter()
-            .collect();
-        let items = non_empty(&what, self.values(path, &pairs).await)?;
+        let pairs = request.metric_selector.map(|s| ("metricLabelSelector", s));
+        let url = self.url(path, pairs.as_slice()).await;
+        let items: Vec<Item> = self.items(&what, url).await?;
         match items.as_slice() {
             [item] => match self.stale_age(item.timestamp, item.window()) {
                 None => Ok(item.value.0),
@@ -136,18 +127,15 @@ impl MetricsApi {
         })
     }
 
-    async fn values(
+    /// The URL of a path after the version.
+    async fn url(
         &self,
         path: Result<String, CallError>,
         pairs: &[(&str, &str)],
-    ) -> Result<Vec<Item>, CallError> {
+    ) -> Result<String, CallError> {
         let path = path?;
         let root = root(&format!("{GROUP}/{}", self.version().await?))?;
-        let list: ValueList = self
-            .calls
-            .read(&format!("{root}{path}{}", query(pairs)))
-            .await?;
-        Ok(list.items.unwrap_or_default())
+        Ok(format!("{root}{path}{}", query(pairs)))
     }
 
     /// The server's preferred version if it is supported, else the best of those it serves.

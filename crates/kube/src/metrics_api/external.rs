@@ -4,14 +4,9 @@ use foretide_domain::observation::Unavailable;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::{Amount, MetricsApi, non_empty};
+use super::{Amount, MetricsApi};
 use crate::api_server::{CallError, query, root, segment};
 use foretide_api::ports::MetricQuery;
-
-#[derive(Deserialize)]
-struct ValueList {
-    items: Option<Vec<Item>>,
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -32,12 +27,8 @@ impl MetricsApi {
             "external metric {} in namespace {}",
             request.metric, request.namespace
         );
-        let list: Result<ValueList, _> = match url(request) {
-            Ok(url) => self.calls.read(&url).await,
-            Err(error) => Err(error),
-        };
         let mut values = Vec::new();
-        for item in non_empty(&what, list.map(|list| list.items.unwrap_or_default()))? {
+        for item in self.items::<Item>(&what, url(request)).await? {
             let window = item.window_seconds.map(SignedDuration::from_secs);
             if let Some(age) = self.stale_age(item.timestamp, window) {
                 // Without this series the sum would be a part of the total.
@@ -52,13 +43,9 @@ impl MetricsApi {
 fn url(request: &MetricQuery<'_>) -> Result<String, CallError> {
     let root = root("external.metrics.k8s.io/v1beta1")?;
     let (namespace, metric) = (segment(request.namespace)?, segment(request.metric)?);
-    let selector: Vec<_> = request
-        .metric_selector
-        .map(|s| ("labelSelector", s))
-        .into_iter()
-        .collect();
+    let selector = request.metric_selector.map(|s| ("labelSelector", s));
+    let parameters = query(selector.as_slice());
     Ok(format!(
-        "{root}/namespaces/{namespace}/{metric}{}",
-        query(&selector)
+        "{root}/namespaces/{namespace}/{metric}{parameters}"
     ))
 }

@@ -24,7 +24,10 @@ use foretide_domain::{
     quantity::Quantity,
 };
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _},
+};
 use tokio::sync::Mutex;
 
 use super::api_server::{CallError, Calls, Discovery};
@@ -34,11 +37,17 @@ use foretide_base::clock::Monotonic;
 const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 
 /// The client of all three APIs.
+#[derive(Debug)]
 pub struct MetricsApi {
     calls: Arc<Calls>,
     discovery: Arc<Discovery>,
     /// The version of the custom metrics API, and the time of its discovery.
     version: Mutex<Option<(Monotonic, &'static str)>>,
+}
+
+#[derive(Deserialize)]
+struct List<T> {
+    items: Option<Vec<T>>,
 }
 
 /// A quantity in milli-units, rounded up.
@@ -70,6 +79,22 @@ impl MetricsApi {
         let age = now.duration_since(at.filter(|at| *at > Timestamp::UNIX_EPOCH)?);
         (age > stale_after(window)).then_some(age)
     }
+
+    /// The items of the list at a URL, if there are any; `what` names them in the error.
+    async fn items<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        url: Result<String, CallError>,
+    ) -> Result<Vec<T>, Unavailable> {
+        let read = async { self.calls.read::<List<T>>(&url?).await };
+        let list = read.await.map_err(|error| {
+            Unavailable::new(Cause::NotRead, format!("unable to read {what}: {error}"))
+        })?;
+        list.items.filter(|items| !items.is_empty()).ok_or_else(|| {
+            let message = format!("the API server returned no samples of {what}");
+            Unavailable::new(Cause::NoSamples, message)
+        })
+    }
 }
 
 // === impl Amount ===
@@ -90,16 +115,4 @@ impl<'de> Deserialize<'de> for Amount {
         .map_err(D::Error::custom)?;
         Ok(Self(quantity.milli_value().value))
     }
-}
-
-/// The items of a list, if there are any; `what` names them in the error.
-fn non_empty<T>(what: &str, list: Result<Vec<T>, CallError>) -> Result<Vec<T>, Unavailable> {
-    let items = list.map_err(|error| {
-        Unavailable::new(Cause::NotRead, format!("unable to read {what}: {error}"))
-    })?;
-    if items.is_empty() {
-        let message = format!("the API server returned no samples of {what}");
-        return Err(Unavailable::new(Cause::NoSamples, message));
-    }
-    Ok(items)
 }

@@ -8,13 +8,8 @@ use foretide_domain::observation::{
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::{Amount, MetricsApi, non_empty};
+use super::{Amount, MetricsApi};
 use crate::api_server::{root, segment};
-
-#[derive(Deserialize)]
-struct UsageList {
-    items: Option<Vec<PodMetrics>>,
-}
 
 #[derive(Deserialize)]
 struct PodMetrics {
@@ -42,16 +37,11 @@ impl MetricsApi {
     /// Usage of every pod of a namespace, by one request for all its workloads.
     pub async fn usage(&self, namespace: &str) -> Result<NamespaceUsage, Unavailable> {
         let what = format!("pod usage in namespace {namespace} from metrics.k8s.io");
-        let path = root("metrics.k8s.io/v1beta1").and_then(|root| {
+        let url = root("metrics.k8s.io/v1beta1").and_then(|root| {
             segment(namespace).map(|namespace| format!("{root}/namespaces/{namespace}/pods"))
         });
-        let list: Result<UsageList, _> = match path {
-            Ok(path) => self.calls.read(&path).await,
-            Err(error) => Err(error),
-        };
-        let items = non_empty(&what, list.map(|list| list.items.unwrap_or_default()))?;
         let mut usage = NamespaceUsage::default();
-        for item in items {
+        for item in self.items::<PodMetrics>(&what, url).await? {
             match self.stale_age(item.timestamp, Some(item.window)) {
                 None => usage.pods.push(Arc::new(item.usage())),
                 Some(age) => usage.stale.push(StaleSample {

@@ -22,6 +22,7 @@ const LIFETIME: Duration = Duration::from_hours(1);
 const USED_FOR: Duration = Duration::from_mins(10);
 
 /// The tokens of one service account.
+#[derive(Debug)]
 pub struct AccountTokens {
     calls: Calls,
     account: ServiceAccount,

@@ -4,11 +4,12 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use kube::{Client, client::Body};
 
 use super::account::AccountTokens;
-use foretide_base::error::chain;
+use foretide_base::{error::chain, opaque::Opaque};
 
 /// A client, and its tokens.
+#[derive(Debug)]
 pub struct PageClient {
-    pub client: Client,
+    pub client: Opaque<Client>,
     /// Tokens for the page; absent if the client adds the token of the kubeconfig.
     pub tokens: Option<AccountTokens>,
 }
@@ -34,7 +35,7 @@ impl PageClient {
             let itself = HeaderValue::from_static("localhost");
             request.headers_mut().insert(header::HOST, itself);
         }
-        let sending = self.client.send(request);
+        let sending = self.client.0.send(request);
         sending
             .await
             .map_err(|error| format!("the controller cannot be reached: {}", chain(&error)))

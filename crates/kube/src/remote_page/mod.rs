@@ -20,13 +20,12 @@ use kube::{
     client::{Body, ConfigExt as _, middleware::AuthLayer},
     config::AuthInfo,
 };
-use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tower::{BoxError, ServiceBuilder};
 use url::{Host, Url};
 
 use self::{account::AccountTokens, client::PageClient, pods::ControllerPods};
 use super::api_server::{ConnectError, Connection};
-use foretide_base::machine::Machine;
+use foretide_base::{machine::Machine, opaque::Opaque, pem};
 
 /// The page that is read, and the account that reads it.
 #[derive(Debug, Clone)]
@@ -105,6 +104,7 @@ pub enum RemotePageError {
 }
 
 /// The page of a controller.
+#[derive(Debug)]
 pub struct RemotePage {
     client: PageClient,
     /// The pods; absent if the page is at an address.
@@ -112,12 +112,6 @@ pub struct RemotePage {
 }
 
 // === impl RemotePage ===
-
-impl std::fmt::Debug for RemotePage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemotePage").finish_non_exhaustive()
-    }
-}
 
 impl RemotePage {
     /// True if the tokens that are sent are good for the page alone, and not for the API server.
@@ -156,6 +150,7 @@ impl RemotePage {
                 (client, Some(pods))
             }
         };
+        let client = Opaque(client);
         let client = PageClient { client, tokens };
         Ok(Self { client, pods })
     }
@@ -237,13 +232,10 @@ fn is_this_machine(url: &Url) -> bool {
 
 fn authorities(path: &Path) -> Result<Vec<Vec<u8>>, RemotePageError> {
     let text = std::fs::read(path).unwrap_or_default();
-    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    match parsed {
-        Ok(found) if !found.is_empty() => Ok(found.iter().map(|der| der.to_vec()).collect()),
-        _ => Err(RemotePageError::Authorities {
-            path: path.to_owned(),
-        }),
-    }
+    let found = pem::certificates(&text).ok_or_else(|| RemotePageError::Authorities {
+        path: path.to_owned(),
+    })?;
+    Ok(found.iter().map(|der| der.to_vec()).collect())
 }
 
 fn malformed(error: kube::Error) -> RemotePageError {

@@ -7,20 +7,12 @@
 //! A token is sent to that pod and to no other: whoever may create a pod in the namespace may give it the label. A
 //! standby knows no decisions, so nothing is lost.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{io, time::Duration};
 
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::{
-    client::legacy::{
-        Builder,
-        connect::{Connected, Connection as PooledConnection},
-    },
+    client::legacy::Builder,
     rt::{TokioExecutor, TokioIo},
 };
 use k8s_openapi::{
@@ -28,10 +20,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{Api, Client, Config, client::middleware::AuthLayer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
-    sync::Mutex,
-};
+use tokio::sync::Mutex;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use crate::api_server::{CallError, Calls, Connection, Resource};
@@ -39,6 +28,7 @@ use foretide_base::{
     clock::{Clock, Monotonic},
     error::chain,
     leadership::{LEASE, host_of},
+    machine::Stream,
 };
 
 /// The label of the pods that `deploy/` and the chart install.
@@ -52,6 +42,7 @@ const PORT: u16 = 8080;
 const USED_FOR: Duration = Duration::from_secs(30);
 
 /// Choice of the pod that is read.
+#[derive(Debug)]
 pub struct ControllerPods {
     calls: Calls,
     namespace: String,
@@ -59,9 +50,6 @@ pub struct ControllerPods {
     /// Time since when the pod is known to lead, and its address.
     current: Mutex<Option<(Monotonic, String)>>,
 }
-
-/// A forwarded port as the pool of connections keeps it.
-struct Forwarded(DuplexStream);
 
 /// A client of addresses `http://POD:PORT/` of a namespace, which sends a token to them.
 pub fn client(
@@ -82,7 +70,7 @@ pub fn client(
     Ok(Client::new(service, namespace))
 }
 
-fn forward(pods: Api<Pod>, uri: Uri) -> BoxFuture<'static, io::Result<TokioIo<Forwarded>>> {
+fn forward(pods: Api<Pod>, uri: Uri) -> BoxFuture<'static, io::Result<TokioIo<Box<dyn Stream>>>> {
     Box::pin(async move {
         let (pod, port) = (
             uri.host().unwrap_or_default(),
@@ -97,7 +85,7 @@ fn forward(pods: Api<Pod>, uri: Uri) -> BoxFuture<'static, io::Result<TokioIo<Fo
         let Some(stream) = forwarded.take_stream(port) else {
             return Err(io::Error::other("the API server forwarded no port"));
         };
-        Ok(TokioIo::new(Forwarded(stream)))
+        Ok(TokioIo::new(Box::new(stream) as Box<dyn Stream>))
     })
 }
 
@@ -197,13 +185,8 @@ impl ControllerPods {
     /// The pods that are ready.
     async fn ready(&self) -> Result<Vec<Pod>, CallError> {
         let collection = Resource::POD.collection(Some(&self.namespace))?;
-        let mut pods: Vec<Pod> = Vec::new();
         let selected = [("labelSelector", SELECTOR)];
-        let listed = self.calls.list(&collection, &selected, |pod| {
-            pods.push(serde_json::from_str(pod)?);
-            Ok(())
-        });
-        listed.await?;
+        let mut pods: Vec<Pod> = self.calls.list(&collection, &selected).await?;
         pods.retain(is_ready);
         Ok(pods)
     }
@@ -267,40 +250,4 @@ fn address(pod: &Pod) -> String {
     let port = port.map_or(i32::from(PORT), |port| port.container_port);
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     format!("http://{name}:{port}")
-}
-
-// === impl Forwarded ===
-
-impl PooledConnection for Forwarded {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl AsyncRead for Forwarded {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Forwarded {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
-    }
 }

@@ -3,7 +3,9 @@
 //! The last configuration that could be read stays in use until another one can be read, or until the file is deleted.
 //! Fetching the text is left to the caller.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use super::{config::AdapterConfig, fields::FieldError};
 
@@ -43,16 +45,13 @@ pub enum ReloadOutcome {
 impl RulesCache {
     /// The rules in use.
     pub fn rules(&self) -> Arc<AdapterConfig> {
-        let snapshot = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.0.read();
         Arc::clone(&snapshot.config)
     }
 
     /// Number of times that the rules in use were replaced.
     pub fn version(&self) -> u64 {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .version
+        self.0.read().version
     }
 
     /// Takes over a configuration that was looked up: its text, none, or the reason why it could not be read.
@@ -72,7 +71,7 @@ impl RulesCache {
             Ok(None) => (Some(AdapterConfig::default()), ReloadOutcome::NotFound),
             Err(error) => (None, ReloadOutcome::Failed(error.clone())),
         };
-        let mut snapshot = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.0.write();
         if let Some(config) = config {
             snapshot.config = Arc::new(config);
             snapshot.version += 1;
@@ -82,7 +81,7 @@ impl RulesCache {
     }
 
     fn was_found(&self, found: &Result<Option<String>, String>) -> bool {
-        let snapshot = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.0.read();
         snapshot.found.as_ref() == Some(found)
     }
 }

@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 
 use super::server_config::ServingPair;
 use foretide_api::ports::CertificateFiles;
+use foretide_base::pem;
 
 /// Reasons why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,11 +38,7 @@ pub async fn serving_pair(files: &CertificateFiles) -> Result<ServingPair, FileE
 /// The certificates in a file.
 pub async fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let bytes = read(file).await?;
-    CertificateDer::pem_slice_iter(&bytes)
-        .collect::<Result<Vec<_>, _>>()
-        .ok()
-        .filter(|found| !found.is_empty())
-        .ok_or_else(|| FileError::NoCertificate(file.to_owned()))
+    pem::certificates(&bytes).ok_or_else(|| FileError::NoCertificate(file.to_owned()))
 }
 
 async fn read(file: &Path) -> Result<Vec<u8>, FileError> {

@@ -29,14 +29,14 @@ use self::{
     authority::{AuthorityCertificate, AuthorityError, BACKDATED},
     files::FileError,
     rotation::{Authorities, Signed, Step},
-    secret::{AuthoritySecret, StoredAuthorities},
+    secret::StoredAuthorities,
     server_config::{Clients, ServerConfigError, ServingPair, server_config},
 };
 use foretide_api::ports::{
     CertificateFiles, CertificateSource, ClientCertificates, ClusterError, SelfManaged,
 };
 use foretide_base::{clock::Clock, error::chain};
-use foretide_kube::cluster::{ApiServices, Connection, Observed};
+use foretide_kube::cluster::{ApiServices, Connection, Observed, SharedSecret};
 
 /// Period of reading files.
 const FILES_PERIOD: SignedDuration = SignedDuration::from_mins(1);
@@ -46,6 +46,7 @@ const RETRY: SignedDuration = SignedDuration::from_secs(2);
 const CONFLICTS_MAX: usize = 5;
 
 /// The certificates of one server.
+#[derive(Debug)]
 pub struct Certificates {
     source: Source,
     clients: ClientCertificates,
@@ -55,13 +56,14 @@ pub struct Certificates {
 }
 
 /// Source of the certificate.
+#[derive(Debug)]
 enum Source {
-    SelfManaged(SelfManaged, Box<AuthoritySecret>),
+    SelfManaged(SelfManaged, Box<SharedSecret>),
     Files(CertificateFiles),
 }
 
 /// State of earlier rounds.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     authorities: Authorities,
     signed: Option<(Signed, ServingPair)>,
@@ -133,7 +135,7 @@ impl Certificates {
                 let SelfManaged {
                     namespace, secret, ..
                 } = &settings;
-                let secret = AuthoritySecret::new(connection, namespace, secret);
+                let secret = SharedSecret::new(connection, namespace, secret);
                 Source::SelfManaged(settings, Box::new(secret))
             }
             CertificateSource::Files(files) => Source::Files(files),
@@ -281,18 +283,10 @@ impl Certificates {
     }
 }
 
-impl std::fmt::Debug for Certificates {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Certificates")
-            .field("clients", &self.clients)
-            .finish_non_exhaustive()
-    }
-}
-
 /// One update of the authorities in their Secret.
 struct AuthorityUpdate<'a> {
     settings: &'a SelfManaged,
-    secret: &'a AuthoritySecret,
+    secret: &'a SharedSecret,
     /// The registrations that give the bundle to the API server; absent where people copy it.
     registrations: Option<&'a ApiServices>,
     /// The next authority, and the time since when every registration was seen to have it.
@@ -306,9 +300,7 @@ impl AuthorityUpdate<'_> {
     async fn authorities(&self, now: Timestamp) -> Result<Authorities, CertificateError> {
         let mut conflicts = 0;
         loop {
-            let seen = self
-                .secret
-                .read()
+            let seen = StoredAuthorities::read(self.secret)
                 .await
                 .map_err(|error| self.unusable(error))?;
             let skew = self.secret.clock_skew();
@@ -319,7 +311,7 @@ impl AuthorityUpdate<'_> {
             if seen.holds(&after) {
                 return Ok(after);
             }
-            match self.secret.write(&seen, &after).await {
+            match seen.replace(self.secret, &after).await {
                 Ok(()) => {
                     self.report(&seen, step);
                     return Ok(after);

@@ -9,25 +9,20 @@
 //! It is written only at the version that was read, so of several replicas one succeeds, and the others read what it
 //! wrote. No message shows a key.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use jiff::SignedDuration;
 
 use super::{
     authority::{Authority, AuthorityCertificate},
     rotation::Authorities,
 };
 use foretide_api::ports::ClusterError;
-use foretide_kube::cluster::{Connection, SecretContents, SharedSecret};
+use foretide_kube::cluster::{SecretContents, SharedSecret};
 
 const CURRENT: [&str; 2] = ["ca.crt", "ca.key"];
 const NEXT: [&str; 2] = ["next-ca.crt", "next-ca.key"];
 const BUNDLE: &str = "ca-bundle.crt";
-
-/// The Secret of the authorities.
-#[derive(Debug)]
-pub struct AuthoritySecret(SharedSecret);
 
 /// The contents of the Secret.
 pub struct StoredAuthorities {
@@ -38,42 +33,23 @@ pub struct StoredAuthorities {
     contents: SecretContents,
 }
 
-// === impl AuthoritySecret ===
-
-impl AuthoritySecret {
-    pub fn new(connection: &Connection, namespace: &str, name: &str) -> Self {
-        Self(SharedSecret::new(connection, namespace, name))
-    }
-
-    /// Lead of the API server's clock over ours.
-    pub fn clock_skew(&self) -> SignedDuration {
-        self.0.clock_skew()
-    }
-
-    /// The contents of the Secret now.
-    pub async fn read(&self) -> Result<StoredAuthorities, ClusterError> {
-        self.0.read().await.map(StoredAuthorities::of)
-    }
-
-    /// Replaces the authorities in the Secret, if it is as it was read.
-    pub async fn write(
-        &self,
-        seen: &StoredAuthorities,
-        authorities: &Authorities,
-    ) -> Result<(), ClusterError> {
-        self.0.write(&seen.contents, data(authorities)).await
-    }
-}
-
-impl fmt::Display for AuthoritySecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 // === impl StoredAuthorities ===
 
 impl StoredAuthorities {
+    /// Reads the Secret.
+    pub async fn read(secret: &SharedSecret) -> Result<Self, ClusterError> {
+        secret.read().await.map(Self::of)
+    }
+
+    /// Replaces the authorities in the Secret, if it is as it was read.
+    pub async fn replace(
+        &self,
+        secret: &SharedSecret,
+        authorities: &Authorities,
+    ) -> Result<(), ClusterError> {
+        secret.write(&self.contents, data(authorities)).await
+    }
+
     /// True if the Secret holds these authorities.
     pub fn holds(&self, authorities: &Authorities) -> bool {
         self.problems.is_empty()

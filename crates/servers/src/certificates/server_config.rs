@@ -18,6 +18,7 @@ use rustls::{
 };
 
 /// Identity that a TLS server presents: its certificate, those that it is signed with, and its key.
+#[derive(Debug)]
 pub struct ServingPair {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,

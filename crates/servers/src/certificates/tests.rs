@@ -22,7 +22,7 @@ use foretide_kube::cluster::ServiceName;
 use simkube::client::simulated_unless;
 
 const SECRET: &str = "/api/v1/namespaces/foretide-system/secrets/foretide-adapter-certificates";
-const GROUP_VERSIONS: [&str; 1] = ["external.metrics.k8s.io/v1beta1"];
+const REGISTERED: &str = "v1beta1.external.metrics.k8s.io";
 
 /// A simulated API server, and the requests that fail.
 #[derive(Clone)]
@@ -128,7 +128,7 @@ impl Replica {
                 ClientCertificates::Any,
                 clock.clone(),
             ),
-            registrations: ApiServices::new(&connection, service, &GROUP_VERSIONS),
+            registrations: ApiServices::new(&connection, service, vec![REGISTERED.to_owned()]),
         }
     }
 

@@ -18,7 +18,7 @@ mod headers;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -27,6 +27,7 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
 };
+use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
 use tokio::sync::watch;
 
@@ -56,6 +57,7 @@ const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// The check of the identity and the rights behind a request.
+#[derive(Debug)]
 pub struct AccessControl<R> {
     reviewer: R,
     authorities: watch::Receiver<Option<Arc<ClientAuthorities>>>,
@@ -177,10 +179,7 @@ impl<R: AccessReviewer> AccessControl<R> {
     /// Verifiers of certificates by the newest authorities.
     fn verifiers(&self) -> Option<Arc<Verifiers>> {
         let newest = self.authorities.borrow().clone()?;
-        let mut last = self
-            .verifiers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.verifiers.lock();
         match &*last {
             Some((authorities, verifiers)) if Arc::ptr_eq(authorities, &newest) => {
                 Some(Arc::clone(verifiers))
@@ -196,12 +195,6 @@ impl<R: AccessReviewer> AccessControl<R> {
     fn now(&self) -> UnixTime {
         let seconds = u64::try_from(self.clock.now().as_second()).unwrap_or_default();
         UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds))
-    }
-}
-
-impl<R> std::fmt::Debug for AccessControl<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AccessControl").finish_non_exhaustive()
     }
 }
 

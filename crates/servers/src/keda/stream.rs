@@ -8,12 +8,7 @@
 //!
 //! A topic exists only for a trigger that an autoscaler can answer, and is removed when it has no stream left.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, net::IpAddr, pin::pin, sync::Arc};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::{
@@ -21,6 +16,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 use jiff::SignedDuration;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::Status;
 
@@ -101,7 +97,7 @@ where
             .quota
             .acquire(peer)
             .map_err(|reason| exhausted(&reason))?;
-        let mut open = self.open();
+        let mut open = self.open.lock();
         // The object may have changed since the last update, and a stream begins with the current answer.
         if let Some(topic) = open.get_mut(&trigger)
             && !self.update(&trigger, topic, false)
@@ -148,12 +144,12 @@ where
                 recheck.set(clock.sleep(RECHECK_PERIOD));
             }
         }
-        self.open().clear();
+        self.open.lock().clear();
     }
 
     /// Computes the answers whose objects have changed, or `all`.
     fn update_all(&self, all: bool) {
-        self.open().retain(|trigger, topic| {
+        self.open.lock().retain(|trigger, topic| {
             topic.answer.receiver_count() > 0 && self.update(trigger, topic, all)
         });
     }
@@ -191,13 +187,9 @@ where
         })
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Trigger, Topic<T>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[cfg(test)]
     pub fn count(&self) -> usize {
-        self.open().len()
+        self.open.lock().len()
     }
 
     #[cfg(test)]

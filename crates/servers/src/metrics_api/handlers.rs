@@ -257,8 +257,6 @@ fn pods_only(resource: &str) -> Failure {
 }
 
 fn decoded<T>(path: Parts<T>) -> Result<T, Failure> {
-    match path {
-        Ok(Path(path)) => Ok(path),
-        Err(error) => Err(Failure::bad_request(error.body_text())),
-    }
+    let Path(path) = path.map_err(|error| Failure::bad_request(error.body_text()))?;
+    Ok(path)
 }

@@ -205,7 +205,7 @@ async fn of_wrong_tokens_only_some_hashes_are_kept_and_none_for_a_right_one() {
     }
     let kept = access.verdicts.keys();
     assert!(kept.len() <= REVIEWS.results, "{}", kept.len());
-    assert!(!format!("{kept:?} {access:?}").contains("t1"));
+    assert!(!format!("{kept:?} {:?}", access.verdicts).contains("t1"));
     access.reviewer.reviews.lock().unwrap().clear();
     assert_eq!(check(&access, 1, "allowed").await, Ok(()));
     assert!(access.reviewer.reviews.lock().unwrap().is_empty());

@@ -55,17 +55,15 @@ struct World {
 }
 
 impl Process {
-    fn moment(&self, now: u64) -> Moment {
+    fn reading(&self, now: u64) -> ClockReading {
         let shown = Duration::from_micros(now * self.rate) + Duration::from_secs(self.offset);
-        Moment {
-            // Wall clocks are off by hours.
-            wall: Timestamp::from_second(i64::try_from(self.offset).unwrap() * 100).unwrap(),
-            monotonic: Monotonic::after_origin(shown),
-        }
+        // Wall clocks are off by hours.
+        let wall = Timestamp::from_second(i64::try_from(self.offset).unwrap() * 100).unwrap();
+        ClockReading::new(wall, Monotonic::after_origin(shown))
     }
 
     fn gate_is_open(&self, now: u64) -> bool {
-        let now = self.moment(now).monotonic;
+        let now = self.reading(now).monotonic();
         self.elector
             .token()
             .is_some_and(|token| now < token.valid_until)
@@ -116,7 +114,7 @@ impl World {
     /// Lets a process do its next step: begin an attempt, or go on with it.
     fn step(&mut self, of: usize) {
         let process = &mut self.processes[of];
-        let now = process.moment(self.now);
+        let now = process.reading(self.now);
         let next = match std::mem::replace(&mut process.awaits, Awaited::Nothing) {
             Awaited::Nothing => {
                 let elector = &process.elector;
@@ -124,10 +122,10 @@ impl World {
                     Some(_) => began + TIMING.retry_period,
                     None => elector.next_attempt(began),
                 });
-                if next.is_some_and(|next| now.monotonic < next) {
+                if next.is_some_and(|next| now.monotonic() < next) {
                     return;
                 }
-                process.began = Some(now.monotonic);
+                process.began = Some(now.monotonic());
                 Some(process.elector.start(now))
             }
             Awaited::Request(number) => {
@@ -195,7 +193,7 @@ impl World {
     /// Ends a process in order: its gate is closed before it releases the lease.
     fn release(&mut self, of: usize) {
         let process = &mut self.processes[of];
-        let wall = process.moment(self.now).wall;
+        let wall = process.reading(self.now).wall();
         let released = self.lease.clone().and_then(|lease| {
             let record = process.elector.released(&lease, wall)?;
             Some(Request::Replace(lease, record))

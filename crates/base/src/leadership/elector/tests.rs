@@ -19,11 +19,8 @@ fn wall() -> Timestamp {
     Timestamp::from_second(3_600).unwrap()
 }
 
-fn at(seconds: u64) -> Moment {
-    Moment {
-        wall: wall(),
-        monotonic: reading(seconds),
-    }
+fn at(seconds: u64) -> ClockReading {
+    ClockReading::new(wall(), reading(seconds))
 }
 
 fn record(holder: &str, transitions: i32) -> LeaseRecord {

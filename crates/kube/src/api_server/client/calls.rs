@@ -20,7 +20,7 @@ use crate::api_server::{
     write_gate::WriteGate,
 };
 use foretide_api::ports::ClusterError;
-use foretide_base::{clock::Clock, leadership, machine::Machine, redact::Redactor};
+use foretide_base::{clock::Clock, leadership, machine::Machine, opaque::Opaque, redact::Redactor};
 
 /// The limits of single requests.
 #[derive(Debug, Clone, Copy)]
@@ -38,10 +38,11 @@ pub struct Limits {
 }
 
 /// Sends single requests to one API server, within [`Limits`].
+#[derive(Debug)]
 pub struct Calls {
-    client: Client,
+    client: Opaque<Client>,
     /// The client of writes.
-    writer: Client,
+    writer: Opaque<Client>,
     budgets: Budgets,
     refusals: Refusals,
     /// The skew by all requests of the connection: the renewals of the lease measure it when nothing else is written.
@@ -181,29 +182,29 @@ impl Calls {
             retries: self.limits.retries,
             max_bytes,
         };
-        self.send(&self.client, &request, attempts, slot).await
+        self.send(&self.client.0, &request, attempts, slot).await
     }
 
-    /// GETs the list of a collection, page by page; `each` gets every object as JSON text.
-    pub async fn list(
+    /// GETs the objects of a collection, page by page.
+    pub async fn list<T: DeserializeOwned>(
         &self,
         collection: &str,
         selectors: &[(&str, &str)],
-        mut each: impl FnMut(&str) -> Result<(), serde_json::Error> + Send,
-    ) -> Result<(), CallError> {
+    ) -> Result<Vec<T>, CallError> {
         let mut pages = Pages::default();
+        let mut objects = Vec::new();
         while pages.version().is_none() {
-            let url = format!("{collection}{}", pages.query(selectors.iter().copied()));
+            let url = format!("{collection}{}", pages.query(selectors));
             match self.read_text_within(&url, pages.max_bytes()).await {
                 Err(error) => pages.retry_smaller(error)?,
                 Ok(text) => {
                     for object in pages.read(&text)? {
-                        each(object).map_err(|error| self.undecodable(&error))?;
+                        objects.push(self.decode(object)?);
                     }
                 }
             }
         }
-        Ok(())
+        Ok(objects)
     }
 
     /// The gate of every write.
@@ -232,19 +233,17 @@ impl Calls {
             max_bytes: response::RESPONSE_MAX,
         };
         let in_flight = self.gate.begin_write();
-        let sent = self.send(&self.writer, &request, attempts, slot).await;
+        let sent = self.send(&self.writer.0, &request, attempts, slot).await;
         // Also after an error. Without this call the write counts as in flight for its longest time.
         in_flight.end();
         self.decode(&sent?)
     }
 
     fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, CallError> {
-        serde_json::from_str(text).map_err(|error| self.undecodable(&error))
-    }
-
-    fn undecodable(&self, error: &serde_json::Error) -> CallError {
-        // The parser's message may quote the response, and with it a credential.
-        CallError::Response(error.to_string()).redacted(&self.redactor)
+        serde_json::from_str(text).map_err(|error| {
+            // The parser's message may quote the response, and with it a credential.
+            CallError::Response(error.to_string()).redacted(&self.redactor)
+        })
     }
 
     async fn send(

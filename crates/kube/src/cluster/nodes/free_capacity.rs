@@ -6,12 +6,13 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use foretide_domain::{Replicas, Selector, observation::Requests};
 use foretide_federate::{BoundPod, Node, OwnPods, PodShape, Quota, Supply};
+use parking_lot::Mutex;
 
 use crate::cluster::{
     labels::LabelIndex,
@@ -61,7 +62,7 @@ impl FreeCapacity {
         pods: &Store<StoredPod>,
     ) -> Arc<Snapshot> {
         // Locked while the snapshot is computed, so that syncs at the same time compute one.
-        let last = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = &mut *self.0.lock();
         if let Some(snapshot) = last
             && now.since(snapshot.taken) < MAX_AGE
         {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use foretide_domain::Requirement;
 use foretide_federate::{Node, Quota, Taint, TaintEffect};
-use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{self, NodeSpec, ScopeSelector};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,38 +12,16 @@ pub mod free_capacity;
 pub mod scheduling;
 
 use super::{
-    decode::{Conditions, amounts, read},
-    nodes::scheduling::Expression,
+    decode::{Conditions, Meta, amounts, read},
+    nodes::scheduling::requirement,
     stored::Stored,
 };
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct NodeMeta {
-    name: String,
-    labels: Option<BTreeMap<String, String>>,
-    deletion_timestamp: Option<Timestamp>,
-}
-
-#[derive(Deserialize)]
 struct NodeObject {
-    metadata: NodeMeta,
+    metadata: Meta,
     spec: Option<NodeSpec>,
     status: Option<NodeStatus>,
-}
-
-#[derive(Deserialize, Default)]
-struct NodeSpec {
-    taints: Option<Vec<NodeTaint>>,
-    unschedulable: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct NodeTaint {
-    key: String,
-    #[serde(default)]
-    value: String,
-    effect: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -64,12 +42,6 @@ struct QuotaSpec {
     hard: Option<BTreeMap<String, String>>,
     scopes: Option<Vec<String>>,
     scope_selector: Option<ScopeSelector>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ScopeSelector {
-    match_expressions: Option<Vec<Expression>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -98,37 +70,33 @@ impl Stored for Node {
             name: metadata.name,
             labels: metadata.labels.unwrap_or_default(),
             allocatable: amounts(status.allocatable, |it| format!("status.allocatable.{it}"))?,
-            taints: spec.all_taints(),
+            taints: all_taints(spec),
         })
     }
 }
 
-impl NodeSpec {
-    fn all_taints(self) -> Vec<Taint> {
-        let taints = self.taints.into_iter().flatten();
-        let mut taints: Vec<Taint> = taints.map(NodeTaint::read).collect();
-        // The node controller adds this taint to a cordoned node only a moment later.
-        if self.unschedulable == Some(true) && !taints.iter().any(|t| t.key == CORDONED) {
-            taints.push(Taint {
-                key: CORDONED.to_owned(),
-                value: String::new(),
-                effect: TaintEffect::NoSchedule,
-                since: None,
-            });
-        }
-        taints
+fn all_taints(spec: NodeSpec) -> Vec<Taint> {
+    let taints = spec.taints.into_iter().flatten();
+    let mut taints: Vec<Taint> = taints.map(taint).collect();
+    // The node controller adds this taint to a cordoned node only a moment later.
+    if spec.unschedulable == Some(true) && !taints.iter().any(|t| t.key == CORDONED) {
+        taints.push(Taint {
+            key: CORDONED.to_owned(),
+            value: String::new(),
+            effect: TaintEffect::NoSchedule,
+            since: None,
+        });
     }
+    taints
 }
 
-impl NodeTaint {
-    fn read(self) -> Taint {
-        Taint {
-            // An unknown effect counts as the strictest one: the capacity may be underestimated, never overestimated.
-            effect: self.effect.parse().unwrap_or(TaintEffect::NoExecute),
-            key: self.key,
-            value: self.value,
-            since: None,
-        }
+fn taint(taint: v1::Taint) -> Taint {
+    Taint {
+        // An unknown effect counts as the strictest one: the capacity may be underestimated, never overestimated.
+        effect: taint.effect.parse().unwrap_or(TaintEffect::NoExecute),
+        key: taint.key,
+        value: taint.value.unwrap_or_default(),
+        since: None,
     }
 }
 
@@ -142,9 +110,11 @@ impl Stored for Quota {
         let hard = status.hard.or(spec.hard);
         let named = spec.scopes.into_iter().flatten().map(Requirement::Exists);
         let expressions = spec.scope_selector.and_then(|s| s.match_expressions);
-        let selected = expressions.iter().flatten().map(Expression::read);
-        // A requirement with an unknown operator counts as an unknown scope.
-        let selected = selected.map(|it| it.unwrap_or(Requirement::Exists(String::new())));
+        let selected = expressions.iter().flatten().map(|it| {
+            // A requirement with an unknown operator counts as an unknown scope.
+            requirement(&it.scope_name, &it.operator, it.values.as_deref())
+                .unwrap_or(Requirement::Exists(String::new()))
+        });
         Ok(Self {
             hard: amounts(hard, |it| format!("hard.{it}"))?,
             used: amounts(status.used, |it| format!("status.used.{it}"))?,

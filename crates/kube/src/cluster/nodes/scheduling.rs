@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use foretide_domain::{Labels, Requirement, Selector, observation::Requests};
 use foretide_federate::{NodeTerm, PodShape, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::api::core::v1;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,75 +21,10 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 #[serde(rename_all = "camelCase")]
 pub struct SchedulingConstraints {
     node_selector: Option<BTreeMap<String, String>>,
-    affinity: Option<Affinity>,
-    tolerations: Option<Vec<TolerationObject>>,
+    affinity: Option<v1::Affinity>,
+    tolerations: Option<Vec<v1::Toleration>>,
     priority_class_name: Option<String>,
-    topology_spread_constraints: Option<Vec<Spread>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Affinity {
-    node_affinity: Option<NodeAffinity>,
-    pod_anti_affinity: Option<PodAntiAffinity>,
-}
-
-#[derive(Deserialize)]
-struct NodeAffinity {
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    required: Option<NodeSelector>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct NodeSelector {
-    node_selector_terms: Option<Vec<NodeSelectorTerm>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct NodeSelectorTerm {
-    match_expressions: Option<Vec<Expression>>,
-    match_fields: Option<Vec<Expression>>,
-}
-
-/// A requirement of a node or scope selector.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Expression {
-    #[serde(alias = "scopeName")]
-    key: String,
-    operator: String,
-    values: Option<Vec<String>>,
-}
-
-#[derive(Deserialize)]
-struct PodAntiAffinity {
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    required: Option<Vec<PodAffinityTerm>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodAffinityTerm {
-    topology_key: Option<String>,
-    label_selector: Option<LabelSelector>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TolerationObject {
-    key: Option<String>,
-    operator: Option<String>,
-    value: Option<String>,
-    effect: Option<String>,
-    toleration_seconds: Option<i64>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spread {
-    when_unsatisfiable: Option<String>,
+    topology_spread_constraints: Option<Vec<v1::TopologySpreadConstraint>>,
 }
 
 // === impl SchedulingConstraints ===
@@ -111,91 +46,85 @@ impl SchedulingConstraints {
             node_selector: self.node_selector.clone().unwrap_or_default(),
             node_affinity: self.node_affinity(),
             // An unreadable toleration tolerates nothing: the capacity may be underestimated, never overestimated.
-            tolerations: tolerations.filter_map(TolerationObject::read).collect(),
+            tolerations: tolerations.filter_map(toleration).collect(),
             priority_class: self.priority_class_name.clone().unwrap_or_default(),
-            one_per_node: separations.iter().any(|term| term.excludes(labels)),
+            one_per_node: separations.iter().any(|term| excludes(term, labels)),
             // An unknown value counts as mandatory, for the same reason.
-            must_spread: spreads
-                .any(|it| it.when_unsatisfiable.as_deref() != Some("ScheduleAnyway")),
+            must_spread: spreads.any(|it| it.when_unsatisfiable != "ScheduleAnyway"),
         }
     }
 
     /// The pods that may not run on the same node, zone or other domain.
-    fn separations(&self) -> Option<&[PodAffinityTerm]> {
+    fn separations(&self) -> Option<&[v1::PodAffinityTerm]> {
         let pods = self.affinity.as_ref()?.pod_anti_affinity.as_ref()?;
-        pods.required.as_deref()
+        pods.required_during_scheduling_ignored_during_execution
+            .as_deref()
     }
 
     fn node_affinity(&self) -> Option<Vec<NodeTerm>> {
         let node = self.affinity.as_ref()?.node_affinity.as_ref()?;
-        let terms = node.required.as_ref()?.node_selector_terms.as_ref()?;
+        let required = &node.required_during_scheduling_ignored_during_execution;
+        let terms = &required.as_ref()?.node_selector_terms;
         // An unknown term matches no node: the capacity may be underestimated, never overestimated.
-        Some(terms.iter().map(NodeSelectorTerm::read).collect())
+        Some(terms.iter().map(node_term).collect())
     }
 }
 
-impl NodeSelectorTerm {
-    fn read(&self) -> NodeTerm {
-        let labels = selector(self.match_expressions.as_deref());
-        match (labels, selector(self.match_fields.as_deref())) {
-            (Some(labels), Some(fields)) => NodeTerm { labels, fields },
-            _ => NodeTerm::default(),
-        }
+fn node_term(term: &v1::NodeSelectorTerm) -> NodeTerm {
+    let labels = selector(term.match_expressions.as_deref());
+    match (labels, selector(term.match_fields.as_deref())) {
+        (Some(labels), Some(fields)) => NodeTerm { labels, fields },
+        _ => NodeTerm::default(),
     }
 }
 
 /// The requirements of all expressions; `None` if one of them has an unknown operator.
-fn selector(all: Option<&[Expression]>) -> Option<Selector> {
-    all.into_iter().flatten().map(Expression::read).collect()
+fn selector(all: Option<&[v1::NodeSelectorRequirement]>) -> Option<Selector> {
+    let all = all.into_iter().flatten();
+    all.map(|it| requirement(&it.key, &it.operator, it.values.as_deref()))
+        .collect()
 }
 
-impl Expression {
-    /// The requirement; `None` for an unknown operator.
-    pub fn read(&self) -> Option<Requirement> {
-        let (key, values) = (self.key.clone(), self.values.clone().unwrap_or_default());
-        let bound = values.first().and_then(|it| it.parse::<i64>().ok());
-        Some(match self.operator.as_str() {
-            "In" => Requirement::In(key, values),
-            "NotIn" => Requirement::NotIn(key, values),
-            "Exists" => Requirement::Exists(key),
-            "DoesNotExist" => Requirement::DoesNotExist(key),
-            "Gt" => Requirement::GreaterThan(key, bound?),
-            "Lt" => Requirement::LessThan(key, bound?),
-            _ => return None,
-        })
-    }
+/// A requirement of a node or scope selector; `None` for an unknown operator.
+pub fn requirement(key: &str, operator: &str, values: Option<&[String]>) -> Option<Requirement> {
+    let (key, values) = (key.to_owned(), values.unwrap_or_default().to_vec());
+    let bound = values.first().and_then(|it| it.parse::<i64>().ok());
+    Some(match operator {
+        "In" => Requirement::In(key, values),
+        "NotIn" => Requirement::NotIn(key, values),
+        "Exists" => Requirement::Exists(key),
+        "DoesNotExist" => Requirement::DoesNotExist(key),
+        "Gt" => Requirement::GreaterThan(key, bound?),
+        "Lt" => Requirement::LessThan(key, bound?),
+        _ => return None,
+    })
 }
 
-impl PodAffinityTerm {
-    /// True if two pods with these labels may not run on one node, even if the term is for other namespaces: the
-    /// capacity may be underestimated, never overestimated.
-    fn excludes(&self, labels: &Labels) -> bool {
-        let Some(Ok(text)) = self.label_selector.clone().map(selector_text) else {
-            return false;
-        };
-        let selector = text.parse::<Selector>();
-        self.topology_key.as_deref() == Some(HOSTNAME)
-            && selector.is_ok_and(|selector| selector.matches(labels))
-    }
+/// True if two pods with these labels may not run on one node, even if the term is for other namespaces: the capacity
+/// may be underestimated, never overestimated.
+fn excludes(term: &v1::PodAffinityTerm, labels: &Labels) -> bool {
+    let Some(Ok(text)) = term.label_selector.clone().map(selector_text) else {
+        return false;
+    };
+    let selector = text.parse::<Selector>();
+    term.topology_key == HOSTNAME && selector.is_ok_and(|selector| selector.matches(labels))
 }
 
-impl TolerationObject {
-    /// The toleration; `None` for an unknown operator or effect.
-    fn read(&self) -> Option<Toleration> {
-        let value = match self.operator.as_deref() {
-            None | Some("" | "Equal") => Some(self.value.clone().unwrap_or_default()),
-            Some("Exists") => None,
-            Some(_) => return None,
-        };
-        let effect = match self.effect.as_deref() {
-            None | Some("") => None,
-            Some(effect) => Some(effect.parse().ok()?),
-        };
-        Some(Toleration {
-            key: self.key.clone().filter(|key| !key.is_empty()),
-            value,
-            effect,
-            seconds: self.toleration_seconds,
-        })
-    }
+/// The toleration; `None` for an unknown operator or effect.
+fn toleration(object: &v1::Toleration) -> Option<Toleration> {
+    let value = match object.operator.as_deref() {
+        None | Some("" | "Equal") => Some(object.value.clone().unwrap_or_default()),
+        Some("Exists") => None,
+        Some(_) => return None,
+    };
+    let effect = match object.effect.as_deref() {
+        None | Some("") => None,
+        Some(effect) => Some(effect.parse().ok()?),
+    };
+    Some(Toleration {
+        key: object.key.clone().filter(|key| !key.is_empty()),
+        value,
+        effect,
+        seconds: object.toleration_seconds,
+    })
 }

@@ -15,8 +15,8 @@ const EXTERNAL: &str =
     "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io";
 const CUSTOM: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io";
 const SERVED: [&str; 2] = [
-    "external.metrics.k8s.io/v1beta1",
-    "custom.metrics.k8s.io/v1beta2",
+    "v1beta1.external.metrics.k8s.io",
+    "v1beta2.custom.metrics.k8s.io",
 ];
 
 fn ours() -> ServiceName {
@@ -52,7 +52,10 @@ fn registrations(external: Value, custom: Value) -> (FakeServer, ApiServices) {
         }
     });
     let connection = Connection::over(client);
-    (server, ApiServices::new(&connection, ours(), &SERVED))
+    (
+        server,
+        ApiServices::new(&connection, ours(), SERVED.map(str::to_owned).to_vec()),
+    )
 }
 
 #[tokio::test]
@@ -99,7 +102,11 @@ async fn a_start_waits_until_every_registration_can_be_read() {
         0 => Reply::Fail(403, "apiservices is forbidden"),
         _ => Reply::Ok(registered("foretide-system", "foretide-adapter", None)),
     });
-    let services = ApiServices::new(&Connection::over(client), ours(), &SERVED);
+    let services = ApiServices::new(
+        &Connection::over(client),
+        ours(),
+        SERVED.map(str::to_owned).to_vec(),
+    );
     let clock = Clock::system();
     let early = timeout(Duration::from_secs(1), services.check(&clock)).await;
     assert!(early.is_err(), "{early:?}");

@@ -21,6 +21,7 @@ use foretide_api::ports::MemberView;
 use foretide_base::clock::ClockReading;
 
 /// One member.
+#[derive(Debug)]
 pub struct RegistryEntry {
     pub info: MemberInfo,
     /// The report of its `ClusterProfile` that it is not healthy.
