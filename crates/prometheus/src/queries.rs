@@ -131,13 +131,6 @@ pub enum BuiltInError {
     },
 }
 
-impl BuiltInError {
-    /// The reason of a condition, in `UpperCamelCase`.
-    pub const fn reason(&self) -> &'static str {
-        "NoHistoryQuery"
-    }
-}
-
 /// The built-in query: always a `sum`, so its result is one series.
 ///
 /// | metric | query |
@@ -573,8 +566,7 @@ mod tests {
                 selector: None,
             },
         ] {
-            let refused = built_in(WEB, metric, &QueryDefaults::default()).unwrap_err();
-            assert_eq!(refused.reason(), "NoHistoryQuery");
+            built_in(WEB, metric, &QueryDefaults::default()).unwrap_err();
         }
         assert!(text(external("a-b", None)).contains("metric-query.autoscaling.crane.io"));
     }

@@ -107,10 +107,3 @@ pub enum AdmitError {
     #[error("the query cannot be rewritten safely; simplify it")]
     NotReadBack,
 }
-
-impl AdmitError {
-    /// The reason of a condition, in `UpperCamelCase`.
-    pub const fn reason(&self) -> &'static str {
-        "QueryNotAccepted"
-    }
-}
