@@ -298,11 +298,11 @@ impl Process {
             targets: Arc::clone(&self.targets),
             cost_limits: self.config.cost_limits.clone(),
             telemetry: Arc::clone(&self.telemetry),
+            leadership: clusters.leadership.clone(),
         };
         let source = history(&self.config, rules, &self.machine)?;
         let (hub, forecasts) = (Arc::clone(&clusters.hub), Arc::clone(&shared.forecasts));
-        let forecaster = Forecaster::new(hub, source, forecasts, setup);
-        Ok(forecaster.led_by(clusters.leadership.clone()))
+        Ok(Forecaster::new(hub, source, forecasts, setup))
     }
 
     /// Starts the controllers, one for each kind of autoscaler, so that none waits for another.

@@ -13,6 +13,7 @@ use k8s_openapi::api::autoscaling::v2::{
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{Algorithm, EffectiveHorizontalPodAutoscalerStatus, Passthrough, twins};
 
@@ -20,6 +21,7 @@ const CRON_FORM: &str = "a cron expression has five fields (minute hour day-of-m
 const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or close a window; write five fields such as '0 */6 * * *'";
 
 /// Desired behavior of an `EffectiveHorizontalPodAutoscaler`.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "autoscaling.crane.io",
@@ -88,7 +90,6 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
 
     /// Fewest replicas. 0 allows scaling to zero, with a metric of type Object or External or a cron to scale up again; a
     /// FederatedHPA keeps one. Default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = 1))]
     #[x_kube(validation = Rule::new("self >= 0")
         .message("minReplicas must be 0 or more; 0 allows scaling to zero"))]
@@ -101,7 +102,6 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
 
     /// `Auto` scales the workload. `Preview` computes and shows the decision, but scales only to `specificReplicas`,
     /// and only if that is set. A change takes effect at once. Default `Auto`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Auto"))]
     pub scale_strategy: Option<ScaleStrategy>,
 
@@ -111,12 +111,10 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     /// External metrics from `foretide-servers adapter`, and applies its tolerance to them; not in a FederatedHPA. Default
     /// `Delegated`; `Direct` where a HorizontalPodAutoscaler cannot be used on every version of Kubernetes: with
     /// `minReplicas: 0` (except in a FederatedHPA), or, unless the mode is `Metric`, with crons and no metrics.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 
     /// Under `Preview`, the number of replicas to scale to, kept within `minReplicas` and
     /// `maxReplicas`. If not set, `Preview` does not scale the workload.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0")
         .message("specificReplicas must be 0 or more; leave it out to let Preview only watch"))]
     pub specific_replicas: Option<i32>,
@@ -124,7 +122,6 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     /// Metrics and their target values, as in an autoscaling/v2 HorizontalPodAutoscaler. The metric that requires the
     /// most replicas decides. A field that such a metric does not have is reported as `InvalidSpec`. If neither
     /// metrics nor crons are set, the target is a cpu utilization of 80 %.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub metrics: Option<Vec<Passthrough<MetricSpec>>>,
@@ -132,7 +129,6 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     /// Times of the day or week at which a number of replicas is kept. Where windows overlap, the largest
     /// `targetReplicas` applies. Outside all windows, crons have no effect if there are metrics or a prediction;
     /// without these, the current number of replicas is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
@@ -143,11 +139,9 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
 
     /// Scaling policies and stabilization windows for both directions, as in an autoscaling/v2 HorizontalPodAutoscaler.
     /// A field that it does not have is reported as `InvalidSpec`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behavior: Option<Passthrough<HorizontalPodAutoscalerBehavior>>,
 
     /// Scales ahead of the load, by a forecast of each metric that has a history. If not set, nothing is forecast.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prediction: Option<Prediction>,
 }
 
@@ -176,6 +170,7 @@ pub enum Mode {
 }
 
 /// One cron window: a number of replicas, kept from each `start` to the next `end`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -186,25 +181,21 @@ pub enum Mode {
 )]
 pub struct CronSpec {
     /// Name of the window, shown in the status; unique within the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub name: Option<String>,
 
     /// Purpose of the window, as free text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub description: Option<String>,
 
     /// Time zone of `start` and `end`: a name of the IANA database such as `Europe/Berlin`, or
     /// `Local` for the zone the controller is configured with. Default UTC.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub timezone: Option<String>,
 
     /// Time at which the window opens, as five cron fields: minute, hour, day of month, month, day of week. `?` means `*`.
     /// Example: `0 9 * * 1-5`, weekdays at nine. If daylight saving skips the time, the window opens at the first
     /// instant after the gap; if it repeats the time, the window opens the first time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(
         validation = Rule::new(twins::NOT_EVERY).message(CRON_EVERY),
@@ -214,7 +205,6 @@ pub struct CronSpec {
 
     /// Time at which the window closes, in the format of `start`. It closes at the first `end` after each `start`, also on
     /// a later day. Replicas are then kept for the scale-down stabilization window (300 s unless set in `behavior`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(
         validation = Rule::new(twins::NOT_EVERY).message(CRON_EVERY),
@@ -223,13 +213,13 @@ pub struct CronSpec {
     pub end: Option<String>,
 
     /// Number of replicas to keep while the window is open; metrics and the prediction may require more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 10000")
         .message("targetReplicas must be between 0 and 10000"))]
     pub target_replicas: Option<i32>,
 }
 
 /// Settings of scaling ahead of the load.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -239,33 +229,28 @@ pub struct CronSpec {
 pub struct Prediction {
     /// Length of the window whose forecast peak is scaled for, in seconds. Used by `dsp`, `percentile` and other
     /// algorithms that forecast a path; `auto` looks ahead by `leadTimeSeconds` instead. Default 3600.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = 3600))]
     #[x_kube(validation = Rule::new("self >= 60 && self <= 604800")
         .message("predictionWindowSeconds must be between 60 and 604800 (one minute to seven days); 3600 is usual"))]
     pub prediction_window_seconds: Option<i32>,
 
     /// Algorithm of the forecast, and its parameters. Default `auto`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prediction_algorithm: Option<Algorithm>,
 
     /// Share of the time for which the forecast should cover the demand: with 0.94 the demand may exceed the forecast
     /// six minutes in a hundred (the current metrics still scale up then). A higher value costs more replicas. Default 0.94.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("double(self) >= 0.5 && double(self) <= 0.999")
         .message("quantile must be between 0.5 and 0.999; 0.94 is usual, 0.99 costs more replicas"))]
     pub quantile: Option<f64>,
 
     /// Time that a new replica takes from creation to ready, in seconds. If not set, it is measured from the
     /// workload's own pods; until there are any, it is 120.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 30 && self <= 1200")
         .message("leadTimeSeconds must be between 30 and 1200; leave it out to have it measured"))]
     pub lead_time_seconds: Option<i32>,
 
     /// Percentage of minutes that may be under-provisioned; replaces `quantile`. The quantile is then selected from
     /// the past demand and adjusted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("double(self) > 0.0 && double(self) < 100.0")
         .message("maxUnderProvisionedPercent must be above 0 and below 100; 1 is one minute in a hundred"))]
     pub max_under_provisioned_percent: Option<f64>,

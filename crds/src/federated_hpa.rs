@@ -12,6 +12,7 @@ use k8s_openapi::{
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{EffectiveHorizontalPodAutoscalerSpec, FederatedHPAStatus, twins};
 
@@ -20,6 +21,7 @@ const VALUES_MESSAGE: &str =
     "In and NotIn need at least one of values; Exists and DoesNotExist take none";
 
 /// Spec of a `FederatedHPA`.
+#[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "autoscaling.foretide.io",
@@ -101,18 +103,15 @@ pub struct FederatedHPASpec {
     pub autoscaling: EffectiveHorizontalPodAutoscalerSpec,
 
     /// Clusters that may run the workload. Default: all members.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
 
     /// Seconds for which pods of a cluster must be unschedulable before their replicas move to other clusters: time
     /// for a cluster autoscaler to add nodes. Default 60.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 3600")
         .message("autoscaleMultiClusterDelay must be between 0 and 3600 seconds; 60 is usual, 300 where nodes are added on demand"))]
     pub autoscale_multi_cluster_delay: Option<i32>,
 
     /// Allows a cluster to have no replicas while other clusters serve. Default false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling_to_zero: Option<bool>,
 
     /// Division of `minReplicas`, `maxReplicas` and the replicas of forecasts over clusters.
@@ -121,18 +120,15 @@ pub struct FederatedHPASpec {
 
     /// Treatment of the replicas of an unreachable cluster. `Retain`: they stay assigned to it. `Reassign`: they are
     /// assigned to other clusters after `tolerationSeconds`. Default `Retain`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_policy: Option<FailurePolicy>,
 
     /// Seconds for which a cluster may be unreachable before it counts as failed. Default 300.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 86400")
         .message("tolerationSeconds must be between 0 and 86400 (a day); 300 is usual"))]
     pub toleration_seconds: Option<i32>,
 
     /// Taints of clusters that are tolerated, as pods tolerate taints of nodes. The taints of a cluster are in the
     /// annotation `foretide.io/taints` of its Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
@@ -145,12 +141,10 @@ pub struct FederatedHPASpec {
 
     /// Creator of the workload in the clusters. `Members`: it exists there already. `Hub`: the controller creates it
     /// from the object in the hub cluster that `scaleTargetRef` names. Default `Members`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_source: Option<WorkloadSource>,
 
     /// Scope of each metric: measured in each cluster, or once for the fleet. Default: metrics of type `External` once,
     /// the others in each cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(
         merge_strategy = ListMerge::Map(vec!["metric".into()]),
@@ -161,53 +155,47 @@ pub struct FederatedHPASpec {
 
     /// Treatment of the HorizontalPodAutoscalers in the clusters when this object is deleted. `Delete`: they are deleted,
     /// and adopted ones are restored to their original spec. `Retain`: they are kept unchanged. Default `Delete`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
 
     /// Limits on moves of replicas between clusters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Rebalance>,
 }
 
 /// Selects clusters; all fields that are set must match.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAffinity {
     /// Selects by the labels of the cluster's Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = StructMerge::Atomic)]
     pub label_selector: Option<ClusterLabelSelector>,
 
     /// Selects by `provider`, `region` and `zone`, which are the labels `foretide.io/provider`, `foretide.io/region`
     /// and `foretide.io/zone` of the cluster's Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = StructMerge::Atomic)]
     pub field_selector: Option<FieldSelector>,
 
     /// Names of the selected clusters; empty selects every cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub cluster_names: Option<Vec<String>>,
 
     /// Names of clusters that are never selected, even if the other fields match.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub exclude: Option<Vec<String>>,
 }
 
 /// A label selector on clusters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterLabelSelector {
     /// Labels that must have these values.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub match_labels: Option<BTreeMap<String, String>>,
 
     /// Requirements on labels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
@@ -218,12 +206,12 @@ pub struct ClusterLabelSelector {
 }
 
 /// A selector on the provider, region and zone of a cluster.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldSelector {
     /// Requirements; keys are `provider`, `region` and `zone`. If a cluster has several zones, `In` matches if one of
     /// them is listed, and `NotIn` if none is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
@@ -236,6 +224,7 @@ pub struct FieldSelector {
 }
 
 /// Division of replicas over clusters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -247,24 +236,18 @@ pub struct FederatedHPAAssignment {
     /// Assignment policy. `Duplicated`: every cluster has the full `minReplicas` and `maxReplicas`. `Aggregated`: as
     /// few clusters as possible. `StaticWeighted`: by `staticWeight`. `DynamicWeighted`: by capacity or demand, see
     /// `weightBy`. `Prioritized`: clusters with the highest `priority` first. Default `Duplicated`.
-    #[serde(
-        rename = "federatedHPAAssignmentType",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "federatedHPAAssignmentType")]
     #[schemars(extend("default" = "Duplicated"))]
     pub federated_hpa_assignment_type: Option<AssignmentType>,
 
     /// Priority, weight and limits by cluster. `StaticWeighted` assigns nothing to clusters without a weight; if no
     /// cluster has a weight, all weigh the same. `Prioritized` assigns nothing to clusters without a priority.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub cluster_autoscaling_preference: Option<Vec<TargetClusterAutoscalingPreference>>,
 
     /// Weight of a cluster under `DynamicWeighted`: `Capacity`, the replicas that it can run, or `Demand`, its part of
     /// the demand. Default `Capacity`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_by: Option<WeightBy>,
 }
 
@@ -286,6 +269,7 @@ pub enum AssignmentType {
 }
 
 /// Priority, weight and limits of the selected clusters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -299,33 +283,28 @@ pub struct TargetClusterAutoscalingPreference {
 
     /// Weight under `StaticWeighted`. If several entries match a cluster, the largest weight applies. A cluster of
     /// weight 0 gets only replicas that the others cannot run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0")
         .message("staticWeight must be 0 or more; 0 is for clusters that get only what the others cannot take"))]
     pub static_weight: Option<i32>,
 
     /// Priority under `Prioritized`; clusters with a larger one are used first. If several entries match a cluster, the
     /// largest priority applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
 
     /// Fewest replicas of one cluster, under every policy except `Duplicated`. If several entries match a cluster, the
     /// largest value applies. If thresholds conflict with `minReplicas` or `maxReplicas`, the thresholds take
     /// precedence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 10000")
         .message("autoscalingMinThreshold must be between 0 and 10000"))]
     pub autoscaling_min_threshold: Option<i32>,
 
     /// Most replicas of one cluster, under every policy except `Duplicated`. If several entries match a cluster, the
     /// smallest value applies, but at least its `autoscalingMinThreshold`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 10000")
         .message("autoscalingMaxThreshold must be between 0 and 10000"))]
     pub autoscaling_max_threshold: Option<i32>,
 
     /// True if the clusters add nodes automatically; their capacity then counts as `maxReplicas`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elastic: Option<bool>,
 }
 
@@ -395,24 +374,22 @@ pub enum DeletionPolicy {
 }
 
 /// Limits on moves of replicas between clusters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rebalance {
     /// Least seconds between two moves of replicas to or from the same cluster. Default 120.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 3600")
         .message("cooldownSeconds must be between 0 and 3600; 120 is usual"))]
     pub cooldown_seconds: Option<i32>,
 
     /// Number of consecutive syncs with a reason to move replicas before they are taken from a cluster. Default 3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1 && self <= 100")
         .message("settleObservations must be between 1 and 100; 3 is usual"))]
     pub settle_observations: Option<i32>,
 
     /// Utilization, in percent of the target, below which a cluster at its minimum gives part of `minReplicas` to
     /// clusters that need it. If not set, minimums are not moved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1 && self <= 100")
         .message("minUtilizationPercent must be between 1 and 100; 50 is usual, leave it out to keep minimums where they are"))]
     pub min_utilization_percent: Option<i32>,

@@ -5,10 +5,12 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::EffectiveHorizontalPodAutoscalerStatus;
 
 /// The last decision of the controller for a fleet, and its result.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FederatedHPAStatus {
@@ -17,20 +19,18 @@ pub struct FederatedHPAStatus {
     pub fleet: EffectiveHorizontalPodAutoscalerStatus,
 
     /// Part of `maxReplicas` that no cluster can run at present.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unassigned: Option<i32>,
 
     /// Status of each cluster, by name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub clusters: Option<Vec<ClusterStatus>>,
 
     /// State of rebalancing that the controller restores after a restart; not for use by others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<String>,
 }
 
 /// Status of one cluster of a fleet.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
@@ -38,46 +38,35 @@ pub struct ClusterStatus {
     pub name: String,
 
     /// Fewest replicas assigned to the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<i32>,
 
     /// Most replicas assigned to the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<i32>,
 
     /// The cluster's share of the replicas that forecast, cron windows and fleet-wide metrics require.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<i32>,
 
     /// Number of replicas that the workload requests in the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<i32>,
 
     /// Number of ready pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<i32>,
 
     /// Number of pods that cannot be scheduled for lack of room.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<i32>,
 
     /// Number of replicas that the cluster can run; absent while unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<i32>,
 
     /// Demand in the cluster, in percent of the target of its replicas.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<i32>,
 
     /// Last decision for the cluster, and its reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
     /// Time at which replicas were last moved to or from the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transfer: Option<Time>,
 
     /// Time at which the cluster was last observed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Time>,
 }

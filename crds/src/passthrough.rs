@@ -70,16 +70,6 @@ impl<T: DeserializeOwned> Passthrough<T> {
     }
 }
 
-impl<T: Serialize> Passthrough<T> {
-    /// Wraps a typed value.
-    ///
-    /// # Errors
-    /// `T` cannot be written as JSON (the autoscaling/v2 types always can).
-    pub fn from_typed(value: &T) -> Result<Self, serde_json::Error> {
-        serde_json::to_value(value).map(Self::from_raw)
-    }
-}
-
 // Not derived, because a derive would require the same traits of `T`, which is never stored.
 
 impl<T> Clone for Passthrough<T> {

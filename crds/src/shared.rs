@@ -6,6 +6,7 @@
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::twins;
 
@@ -18,11 +19,11 @@ pub(crate) fn leave_description_to_field(schema: &mut Schema) {
 }
 
 /// Algorithm of a forecast, and its parameters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Algorithm {
     /// Name of the algorithm: `auto`, `dsp`, `percentile` or `seasonalNaive`. Default `auto`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self in ['auto', 'dsp', 'percentile', 'seasonalNaive']")
         .message("algorithmType must be one of auto, dsp, percentile, seasonalNaive; leave it out to use auto"))]
@@ -30,26 +31,21 @@ pub struct Algorithm {
 
     /// Adds a margin measured on the recent past, so that the forecast reaches the quantile. By default,
     /// `dsp` and `percentile` are not calibrated and all others are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibrate: Option<bool>,
 
     /// Parameters of `auto`: learns online to predict the next minutes, from the last minutes and the same time on past
     /// days.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto: Option<Auto>,
 
     /// Parameters of `dsp`: finds a daily or weekly period in the history by Fourier transform and
     /// repeats it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dsp: Option<Dsp>,
 
     /// Parameters of `percentile`: a constant, the percentile of a histogram of the history. For services with steady
     /// load; not for daily load.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile: Option<Percentile>,
 
     /// Parameters of `seasonalNaive`: the values at the same time one or more periods ago.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seasonal_naive: Option<SeasonalNaive>,
 }
 
@@ -73,11 +69,11 @@ pub enum AlgorithmType {
 }
 
 /// Parameters of the algorithm `auto`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Auto {
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
     #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
@@ -85,11 +81,11 @@ pub struct Auto {
 }
 
 /// Parameters of the algorithm `dsp`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Dsp {
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
     #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
@@ -97,14 +93,12 @@ pub struct Dsp {
 
     /// Length of the history to learn from, such as `14d` or `72h`; 1 h to 30 d. Two whole periods are
     /// needed: two days for a daily pattern, two weeks for a weekly one. Default `15d`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(twins::IS_DURATION).message(HISTORY_LENGTH_FORM))]
     #[x_kube(validation = Rule::new(twins::seconds_between(twins::HISTORY_LENGTH)).message(HISTORY_LENGTH_RANGE))]
     pub history_length: Option<String>,
 
     /// Candidates, of which the one with the least error on the last period is used. Default: eight `fft` candidates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimators: Option<Estimators>,
 }
 
@@ -116,96 +110,84 @@ const HISTORY_LENGTH_RANGE: &str =
     "historyLength must be between 1h and 30d; use '14d' to learn weekly patterns";
 
 /// Candidates of the algorithm `dsp`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Estimators {
     /// Candidates that take, at each phase of the period, the maximum over all past periods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub max_value: Option<Vec<MaxValueEstimator>>,
 
     /// Candidates that take the last period with its weak frequencies removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub fft: Option<Vec<FftEstimator>>,
 }
 
 /// One `maxValue` candidate of the algorithm `dsp`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MaxValueEstimator {
     /// Margin added to the forecast, as a fraction written as text: `"0.1"` is 10 %. Default `"0"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin_fraction: Option<String>,
 }
 
 /// One `fft` candidate of the algorithm `dsp`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FftEstimator {
     /// Margin added to the forecast, as a fraction written as text: `"0.1"` is 10 %. Default `"0"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin_fraction: Option<String>,
 
     /// Amplitude below which a frequency counts as weak, in percent of the mean, written as
     /// text. Default `"1.0"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_amplitude_threshold: Option<String>,
 
     /// Frequency in hertz above which weak components are removed, written as text. Default one
     /// per hour.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high_frequency_threshold: Option<String>,
 
     /// Fewest components to keep, however weak. Default 3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_num_of_spectrum_items: Option<i32>,
 
     /// Most components to keep, however strong. Default 100.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_num_of_spectrum_items: Option<i32>,
 }
 
 /// Parameters of the algorithm `percentile`. Fractions are written as text.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Percentile {
     /// Uses one histogram over all series of the query instead of one per series. Default true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregated: Option<bool>,
 
     /// Length of the history to learn from, such as `7d`; 1 h to 30 d. Default `7d`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(twins::IS_DURATION).message(HISTORY_LENGTH_FORM))]
     #[x_kube(validation = Rule::new(twins::seconds_between(twins::HISTORY_LENGTH)).message(HISTORY_LENGTH_RANGE))]
     pub history_length: Option<String>,
 
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
     #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// Least weight of one sample in the histogram. Default `"0.00001"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_sample_weight: Option<String>,
 
     /// Margin added to the forecast: `"0.1"` is 10 %. Default `"0"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin_fraction: Option<String>,
 
     /// The percentile, as a fraction: `"0.99"` is the 99th. Default `"0.99"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile: Option<String>,
 
     /// Target utilization; the percentile is divided by it. Default `"1.0"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_utilization: Option<String>,
 
     /// Shape of the histogram.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Histogram>,
 }
 
@@ -213,65 +195,56 @@ pub struct Percentile {
 ///
 /// With `bucketSizeGrowthRatio`, `firstBucketSize` and `maxValue` the buckets grow; with
 /// `bucketSize` and `maxValue` they are equal.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Histogram {
     /// Largest value of the buckets, in the metric's unit; larger samples are in the last bucket. Default `"100"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_value: Option<String>,
 
     /// Weight below which a bucket counts as empty. Default `"1E-10"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<String>,
 
     /// Half-life of the weight of a sample, such as `24h`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_life: Option<String>,
 
     /// Width of each bucket, in the metric's unit. Default `"0.1"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket_size: Option<String>,
 
     /// Width of the first of growing buckets, in the metric's unit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_bucket_size: Option<String>,
 
     /// Width of each growing bucket, as a multiple of that of the one before: `"1.05"` is 5 % wider.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket_size_growth_ratio: Option<String>,
 }
 
 /// Parameters of the algorithm `seasonalNaive`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SeasonalNaive {
     /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(twins::IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
     #[x_kube(validation = Rule::new(twins::is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// Period of the load: `1d` or `7d`. Default `1d`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self in ['1d', '24h', '7d', '168h']")
         .message("period must be 1d or 7d; use 7d when weekends differ from weekdays"))]
     pub period: Option<String>,
 
     /// Statistic over the past periods: the `last` one, their `median` or their `max`. Default `last`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistic: Option<Statistic>,
 
     /// Number of past periods to use; 1 to 30. Default 1 for `last`, else 7.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1 && self <= 30")
         .message("cycles must be between 1 and 30; more history than 30 days is not kept"))]
     pub cycles: Option<i32>,
 
     /// Scales the past by the ratio of the last 15 minutes to the same minutes then, by at most a factor of five up or
     /// down. Default false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level_ratio: Option<bool>,
 }
 

@@ -72,28 +72,12 @@ pub fn target(
     pods: &[Arc<Pod>],
     template: Option<&[Container]>,
 ) -> Result<f64, TargetError> {
-    match (metric, metric.target()) {
+    match (metric.resource(), metric.target()) {
         (_, Target::AverageValue(milli)) if milli > 0 => Ok(amount(milli)),
-        (MetricSpec::Resource { name, .. }, Target::Utilization(percent)) if percent > 0 => {
-            utilization(
-                &Requested {
-                    resource: name,
-                    container: None,
-                },
-                percent,
-                pods,
-                template,
-            )
-        }
-        (
-            MetricSpec::ContainerResource {
-                name, container, ..
-            },
-            Target::Utilization(percent),
-        ) if percent > 0 => {
+        (Some((resource, container)), Target::Utilization(percent)) if percent > 0 => {
             let requested = Requested {
-                resource: name,
-                container: Some(container),
+                resource,
+                container,
             };
             utilization(&requested, percent, pods, template)
         }
@@ -165,17 +149,11 @@ pub fn total(
 
 /// A pod's usage of the metric's resource; `None` if a container that counts has no usage.
 fn usage_of(metric: &MetricSpec, pod: &PodUsage) -> Option<f64> {
-    let (resource, only) = match metric {
-        MetricSpec::Resource { name, .. } => (name, None),
-        MetricSpec::ContainerResource {
-            name, container, ..
-        } => (name, Some(container)),
-        _ => return None,
-    };
+    let (resource, only) = metric.resource()?;
     let mut counted = pod
         .containers
         .iter()
-        .filter(|container| only.is_none_or(|only| **only == *container.name))
+        .filter(|container| only.is_none_or(|only| *only == *container.name))
         .peekable();
     counted.peek()?;
     counted

@@ -111,20 +111,14 @@ impl Division {
     /// Assumption about a metric that was never observed: cpu divides, memory and other resources grow with the pods,
     /// and any other metric divides until it is seen to grow.
     pub fn presumed(metric: &MetricSpec) -> Self {
-        let (MetricSpec::Resource { name, .. } | MetricSpec::ContainerResource { name, .. }) =
-            metric
-        else {
-            return Self {
-                votes: UP,
-                ..Self::default()
-            };
+        let votes = match metric.resource() {
+            Some(("cpu", _)) => LEAST,
+            Some(_) => return Self::stored(true),
+            None => UP,
         };
-        match &**name {
-            "cpu" => Self {
-                votes: LEAST,
-                ..Self::default()
-            },
-            _ => Self::stored(true),
+        Self {
+            votes,
+            ..Self::default()
         }
     }
 

@@ -14,7 +14,6 @@ use jiff::{SignedDuration, Timestamp};
 /// let mut dsp = Algorithm::Dsp(dsp::Config::default()).build()?;
 /// let error = dsp.forecast(&history, SignedDuration::from_hours(1)).unwrap_err();
 /// assert!(matches!(error, ForecastError::InsufficientHistory { .. }));
-/// assert_eq!(error.reason(), "InsufficientHistory");
 /// # Ok::<(), foretide_models::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
@@ -88,30 +87,6 @@ pub enum ForecastError {
     NotFinite,
 }
 
-// === impl ForecastError ===
-
-impl ForecastError {
-    /// The stable name of the error, for conditions, events and metric labels.
-    ///
-    /// ```
-    /// use foretide_models::ForecastError;
-    ///
-    /// assert_eq!(ForecastError::ZeroSeries.reason(), "ZeroSeries");
-    /// ```
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::InsufficientHistory { .. } => "InsufficientHistory",
-            Self::StaleHistory { .. } => "StaleHistory",
-            Self::TooManyGaps { .. } => "TooManyGaps",
-            Self::ZeroSeries => "ZeroSeries",
-            Self::NotPeriodic { .. } => "NotPeriodic",
-            Self::StepMismatch { .. } => "StepMismatch",
-            Self::HorizonOutOfRange { .. } => "HorizonOutOfRange",
-            Self::NotFinite => "NotFinite",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,7 +97,6 @@ mod tests {
             have: SignedDuration::from_hours(5),
             need: SignedDuration::from_hours(48),
         };
-        assert_eq!(short.reason(), "InsufficientHistory");
         assert_eq!(
             short.to_string(),
             "history holds 5h of usable samples; at least 48h is needed; \

@@ -643,8 +643,11 @@ mod tests {
             let rejected = Forecast::new("test", at(0), MINUTE, vec![1.0, bad], at(0));
             assert_eq!(rejected, Err(ForecastError::NotFinite));
         }
-        let empty = Forecast::new("test", at(0), MINUTE, vec![], at(0)).unwrap_err();
-        assert_eq!(empty.reason(), "HorizonOutOfRange");
+        let empty = Forecast::new("test", at(0), MINUTE, vec![], at(0));
+        assert!(matches!(
+            empty,
+            Err(ForecastError::HorizonOutOfRange { .. })
+        ));
     }
 
     #[test]

@@ -393,13 +393,10 @@ mod tests {
             ("constant", series(5, |_| 4.0)),
         ];
         for (name, values) in cases {
-            assert_eq!(
-                found(&values).unwrap_err().reason(),
-                "NotPeriodic",
-                "{name}"
-            );
+            let error = found(&values).unwrap_err();
+            assert!(matches!(error, ForecastError::NotPeriodic { .. }), "{name}");
         }
         let short = found(&series(1, |h| h)).unwrap_err();
-        assert_eq!(short.reason(), "InsufficientHistory");
+        assert!(matches!(short, ForecastError::InsufficientHistory { .. }));
     }
 }

@@ -336,8 +336,12 @@ fn a_faulty_history_gives_a_bounded_forecast_or_an_error() {
     ];
     for (name, values, expected) in cases {
         let answers = assert_bounded(&series(values));
-        let reason = |i: usize| answers[i].as_ref().err().map_or("", ForecastError::reason);
-        assert_eq!([0, 2, 6].map(reason), expected, "{name}");
+        let variant = |i: usize| {
+            let error = answers[i].as_ref().err();
+            let text = error.map_or_else(String::new, |error| format!("{error:?}"));
+            text.split(' ').next().unwrap().to_owned()
+        };
+        assert_eq!([0, 2, 6].map(variant), expected, "{name}");
     }
 }
 

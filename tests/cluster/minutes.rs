@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 
 use foretide_api::ports::HistoryServer;
 use foretide_api::validation::{CostLimits, TargetRules};
-use foretide_base::{clock::Clock, machine::Machine};
+use foretide_base::{clock::Clock, leadership::Leadership, machine::Machine};
 use foretide_controller::forecaster::{
     Forecaster, ForecasterSetup, HistorySource, SeriesKey, demand_history::DemandSample,
     forecasts::Forecasts,
@@ -85,6 +85,7 @@ impl Started {
             targets: Arc::new(TargetRules::default()),
             cost_limits: CostLimits::default(),
             telemetry: Arc::default(),
+            leadership: Leadership::default(),
         };
         let forecaster = Forecaster::new(
             Arc::clone(cluster),

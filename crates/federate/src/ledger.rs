@@ -19,46 +19,43 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp, fmt::serde::timestamp::second::required as second};
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use super::candidate::{EffectivePreference, is_default};
 use foretide_domain::{Replicas, remembered::Remembered};
 
 /// The state of one fleet between two decisions: input and output of [`decide`](super::decide).
+#[apply(
+    _ => #[serde(skip_serializing_if = "is_default")],
+    Option<Timestamp> => #[serde(with = "seconds")],
+)]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Ledger {
     /// The generation of the spec that was assigned last; absent before the first assignment.
-    #[serde(skip_serializing_if = "is_default")]
     pub generation: Option<i64>,
     /// True if the last decision was only shown, so that no member was given its share.
-    #[serde(skip_serializing_if = "is_default")]
     pub previewed: bool,
     /// The part of MAX that no member could take.
-    #[serde(skip_serializing_if = "is_default")]
     pub unassigned: Replicas,
     /// Set while members may keep more than their new budget until others are ready.
     #[serde(flatten)]
     pub landing: Option<Landing>,
     /// The time at which headroom was redistributed last (R8).
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub optimized: Option<Timestamp>,
     /// The time at which a tier was shrunk last (R9).
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub shrunk: Option<Timestamp>,
     /// Since when more is placed than the fleet needs (R9).
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub excess_since: Option<Timestamp>,
     /// Since when every awake member idles at its minimum (R10).
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub idle_since: Option<Timestamp>,
     /// The replicas of the fleet when members began to take over the floor of one that is to sleep (R10); absent when
     /// none is. The replicas that they start for this do not count as replicas that a single autoscaler would keep.
-    #[serde(skip_serializing_if = "is_default")]
     pub handover: Option<Replicas>,
     /// The time at which a member was woken last (R11).
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub woken: Option<Timestamp>,
     /// The members by name.
+    #[serde_with(skip_apply)]
     pub members: BTreeMap<String, Entry>,
 }
 
@@ -84,68 +81,59 @@ pub struct Landing {
 ///
 /// Fields that were renamed keep their former names when serialized, because a stored ledger must be read by the next
 /// version.
+#[apply(
+    _ => #[serde(skip_serializing_if = "is_default")],
+    Option<Timestamp> => #[serde(with = "seconds")],
+)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Entry {
     /// True if the member has a share.
-    #[serde(rename = "tenure", skip_serializing_if = "is_default")]
+    #[serde(rename = "tenure")]
     pub share_status: ShareStatus,
     /// The budget: the smallest count.
+    #[serde_with(skip_apply)]
     pub min: Replicas,
     /// The budget: the largest count.
+    #[serde_with(skip_apply)]
     pub max: Replicas,
     /// The largest count that was written for it: its budget, or more while others become ready.
-    #[serde(skip_serializing_if = "is_default")]
     pub written: Replicas,
     /// The merged preferences when budgets were divided last: labels of a cluster may change, and with them the
     /// preferences that match it.
-    #[serde(rename = "standing", skip_serializing_if = "is_default")]
+    #[serde(rename = "standing")]
     pub preference: Option<EffectivePreference>,
     /// The capacity when budgets were divided last; absent when it was unknown. Floors are divided by this value, so
     /// that an estimate that fluctuates moves nothing.
-    #[serde(skip_serializing_if = "is_default")]
     pub capacity: Option<Replicas>,
     /// The weight when budgets were divided last.
-    #[serde(skip_serializing_if = "is_default")]
     pub weight: u64,
     /// The position in the order of filling when budgets were divided last.
-    #[serde(skip_serializing_if = "is_default")]
     pub rank: u32,
     /// The capacity that unschedulable pods proved.
-    #[serde(rename = "mark", skip_serializing_if = "is_default")]
+    #[serde(rename = "mark")]
     pub backoff: Option<Backoff>,
     /// The time for which its demand counts as local: other members cannot serve it.
-    #[serde(skip_serializing_if = "is_default")]
     pub local: Option<Span>,
     /// True if its autoscaler was kept from scaling down (R9).
-    #[serde(skip_serializing_if = "is_default")]
     pub held: bool,
     /// The time at which its budget moved last.
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub moved: Option<Timestamp>,
     /// The time at which R9 shrank it last.
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub shrunk: Option<Timestamp>,
     /// Since when it needs more than its maximum.
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub saturated_since: Option<Timestamp>,
     /// Since when it idles at its minimum (R7).
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub idle_since: Option<Timestamp>,
     /// The time at which it was woken.
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub woken: Option<Timestamp>,
     /// The time at which it was put to sleep.
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub slept: Option<Timestamp>,
     /// The time for which it stays awake because it was needed soon after it was put to sleep.
-    #[serde(skip_serializing_if = "is_default")]
     pub needed: Option<Span>,
     /// Since when it is healthy again after it had lost its share.
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub recovered: Option<Timestamp>,
     /// Since when it has a `NoExecute` taint; the source of taints may not know their age after a restart.
-    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub tainted: Option<Timestamp>,
 }
 
@@ -329,13 +317,13 @@ impl Entry {
 pub enum ShareStatus {
     /// A candidate; its budget may be zero.
     #[default]
-    Candidate,
+    Candidate = 0,
     /// A candidate that could not be changed when budgets were divided last: it kept its share.
-    Pinned,
+    Pinned = 1,
     /// A member that lost its share to the others.
-    Failed,
+    Failed = 2,
     /// No candidate any more: it is drained, then deleted.
-    Draining,
+    Draining = 3,
 }
 
 /// The capacity that unschedulable pods proved, which overrides the estimate, and how long it holds.
@@ -390,12 +378,7 @@ impl From<u32> for ShareStatus {
 
 impl From<ShareStatus> for u32 {
     fn from(status: ShareStatus) -> Self {
-        match status {
-            ShareStatus::Candidate => 0,
-            ShareStatus::Pinned => 1,
-            ShareStatus::Failed => 2,
-            ShareStatus::Draining => 3,
-        }
+        status as Self
     }
 }
 

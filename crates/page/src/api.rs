@@ -20,6 +20,7 @@ use serde::{
     Deserialize, Deserializer, Serialize,
     de::{Error as _, IntoDeserializer as _, value},
 };
+use serde_with::skip_serializing_none;
 
 /// State of an autoscaler, worst first.
 #[derive(
@@ -56,6 +57,7 @@ pub struct ObjectKey {
 }
 
 /// `GET api/v1/overview`: what this process is, and how fresh its data are.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overview {
@@ -70,21 +72,16 @@ pub struct Overview {
     /// True if this process leads. A standby decides nothing, so its page is empty.
     pub leads: bool,
     /// Identity of the leader, as the lease names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
     /// The name of the reader; absent where no token is asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reader: Option<String>,
     /// The namespaces that the reader may see; absent if all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<Vec<String>>,
     /// Number of further namespaces for which the rights of the reader could not be reviewed; absent if none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unreviewed_namespaces: Option<usize>,
     /// True if the Lab can be used here: it computes beside the reader, never in the controller.
     pub lab: bool,
     /// The oldest minute that is kept of any autoscaler.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded_since: Option<String>,
     /// Reason in words for which nothing older is kept.
     pub memory: String,
@@ -109,6 +106,7 @@ pub struct FleetView {
 }
 
 /// One autoscaler among others.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetRow {
@@ -124,26 +122,20 @@ pub struct FleetRow {
     /// `scaleStrategy`.
     pub strategy: ScaleStrategy,
     /// Replicas now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<i32>,
     /// Replicas decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i32>,
     /// `minReplicas`.
     pub min: i32,
     /// `maxReplicas`.
     pub max: i32,
     /// The source of the highest proposal, as in `decision.winner`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub winner: Option<String>,
     /// The next change of a cron window.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_window: Option<NextWindow>,
     /// The last hours, and the hours ahead.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sparkline: Option<Sparkline>,
     /// Time of the last decision.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<String>,
 }
 
@@ -172,6 +164,7 @@ pub struct Sparkline {
 }
 
 /// `GET api/v1/autoscalers/{resource}/{namespace}/{name}`: one autoscaler as it is now.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoscalerView {
@@ -182,7 +175,6 @@ pub struct AutoscalerView {
     /// The mode in force.
     pub mode: Mode,
     /// `status.decision` as it is reported.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionStatus>,
     /// The numbers of `decision` as people write them, by source and name of the proposal: `0.54 cores of 0.4`.
     pub amounts: Vec<ProposalAmount>,
@@ -195,11 +187,11 @@ pub struct AutoscalerView {
     /// `status.clusters` of a fleet.
     pub clusters: Vec<ClusterStatus>,
     /// Minutes that are kept: from, until. Absent before the first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Span>,
 }
 
 /// The amounts of a proposal, for people.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProposalAmount {
@@ -208,23 +200,19 @@ pub struct ProposalAmount {
     /// The metric or cron.
     pub name: String,
     /// The value, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The target, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The predicted peak of a forecast.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub peak: Option<String>,
     /// The peak about when a replica added now is ready, of a forecast.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub raise: Option<String>,
     /// The peak until a replica added now is ready, of a forecast.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
 }
 
 /// A condition and its remedy.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionView {
@@ -234,18 +222,17 @@ pub struct ConditionView {
     /// True if the condition is as it should be.
     pub healthy: bool,
     /// Advice to copy, if there is any.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<Remedy>,
 }
 
 /// Advice on a condition.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Remedy {
     /// One sentence.
     pub text: String,
     /// A command line or YAML, ready to copy.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<String>,
 }
 
@@ -338,16 +325,15 @@ pub struct Ahead {
 }
 
 /// Reason for the number of replicas from an instant on.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sentence {
     /// In seconds since 1970.
     pub at: i64,
     /// The source of the highest proposal.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub winner: Option<String>,
     /// Reason for which a limit changed the result, as in `decision.limit`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// The decision's message.
     pub text: String,
@@ -369,6 +355,7 @@ pub struct WindowSpan {
 }
 
 /// `GET …/{name}/worth` and, summed up, `GET api/v1/worth`: what Foretide was worth beside a plain HPA.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Worth {
@@ -378,7 +365,6 @@ pub struct Worth {
     /// conflict).
     pub left_out: usize,
     /// Recorded span: from, until.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub span: Option<Span>,
     /// Actual result, in the minutes in which Foretide scaled the workload.
     pub actual: WorthScore,
@@ -389,7 +375,6 @@ pub struct Worth {
     /// Assumptions of the comparison.
     pub assumptions: Vec<String>,
     /// Time of the computation; of a sum, that of its oldest part.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub computed: Option<String>,
     /// In `GET api/v1/worth` each autoscaler, most short minutes first, at most 200.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -476,16 +461,15 @@ pub struct ClustersView {
 }
 
 /// One member cluster.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterView {
     /// Name of the member.
     pub name: String,
     /// True if the member answers; absent if that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
     /// Seconds for which the member has not answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_seconds: Option<f64>,
     /// Share of the member in each fleet: budget, floor, capacity, ready, pending, and the last move with its reason.
     pub shares: Vec<ClusterShare>,
@@ -502,11 +486,11 @@ pub struct ClusterShare {
 }
 
 /// `GET api/v1/health`: what Foretide reads, and whether it is current.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthView {
     /// Reason for which the controller is not ready, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unready: Option<String>,
     /// Seconds between the time at which the most overdue autoscaler was due, and now.
     pub lag_seconds: f64,
@@ -517,6 +501,7 @@ pub struct HealthView {
 }
 
 /// One thing that Foretide reads.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceHealth {
@@ -525,7 +510,6 @@ pub struct SourceHealth {
     /// True if the source is current.
     pub healthy: bool,
     /// Seconds since the last answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<f64>,
     /// Failures since the start.
     pub errors: u64,

@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use foretide_domain::{Replicas, proposal::Source};
-use foretide_models::Prediction;
+use foretide_domain::{Replicas, lead_time::LeadTime, proposal::Source};
+use foretide_models::{Forecast, Prediction};
 
 /// Minutes per block.
 pub const BLOCK: u8 = 30;
@@ -55,20 +55,22 @@ pub struct Row<'a> {
     /// The largest proposal of each source that has one.
     pub proposed: BTreeMap<Source, Replicas>,
     /// The metrics.
-    pub metrics: &'a [MetricRow<'a>],
+    pub metrics: &'a [MetricRecord],
     /// The forecast for a later minute.
     pub expected: Option<Expected>,
 }
 
 /// The demand of one metric.
-#[derive(Clone, Copy, Debug)]
-pub struct MetricRow<'a> {
+#[derive(Clone, Debug, Default)]
+pub struct MetricRecord {
     /// Identifier of the metric.
-    pub name: &'a str,
-    /// The total, in its base unit.
+    pub name: String,
+    /// The total, in its base unit; absent if it could not be measured.
     pub demand: Option<f64>,
     /// Amount that one replica carries, in the same unit.
     pub per_replica: Option<f64>,
+    /// The forecast in force, and the lead time that it is read at.
+    pub forecast: Option<(Arc<Forecast>, LeadTime)>,
 }
 
 /// Forecast for a minute, in replicas.
@@ -154,7 +156,7 @@ impl OpenBlock {
         }
     }
 
-    pub fn has(&self, metrics: &[MetricRow<'_>]) -> bool {
+    pub fn has(&self, metrics: &[MetricRecord]) -> bool {
         are_named(&self.metrics, metrics)
     }
 
@@ -238,12 +240,12 @@ pub fn place(second: i64) -> (i64, usize) {
     (minute.div_euclid(i64::from(BLOCK)), position)
 }
 
-pub fn are_named(names: &[Arc<str>], metrics: &[MetricRow<'_>]) -> bool {
+pub fn are_named(names: &[Arc<str>], metrics: &[MetricRecord]) -> bool {
     let metrics = metrics.get(..METRICS).unwrap_or(metrics);
     names
         .iter()
         .map(|name| &**name)
-        .eq(metrics.iter().map(|metric| metric.name))
+        .eq(metrics.iter().map(|metric| &*metric.name))
 }
 
 fn names_cost(names: &[Arc<str>]) -> usize {

@@ -69,7 +69,10 @@ use self::api::{
     ClusterShare, ClusterView, ClustersView, HealthView, ObjectKey, Overview, SourceHealth, Word,
 };
 pub use self::log::{DecisionLog, key_of};
-pub use self::record::{Decided, MetricRecord, Record};
+pub use self::{
+    block::MetricRecord,
+    record::{Decided, Record},
+};
 use self::{record::Recorded, worth::WorthTable};
 pub use foretide_api::autoscaler::{Autoscaler, FleetStatus, Status};
 

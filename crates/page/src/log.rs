@@ -252,7 +252,7 @@ impl Object {
         let row = Row {
             counts: &decided.counts(acted),
             proposed: decided.decision.proposed(),
-            metrics: &decided.rows(),
+            metrics: &decided.metrics,
             // The highest forecast among several metrics counts, as in the decision.
             expected: made.max_by(|one, other| one.end().total_cmp(&other.end())),
         };

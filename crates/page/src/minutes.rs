@@ -16,7 +16,8 @@ use std::{
 use super::{
     api::Sentence,
     block::{
-        BLOCK, Expected, METRICS, MINUTE, MetricRow, OpenBlock, Row, SealedBlock, are_named, place,
+        BLOCK, Expected, METRICS, MINUTE, MetricRecord, OpenBlock, Row, SealedBlock, are_named,
+        place,
     },
     rows::Snapshot,
 };
@@ -214,7 +215,7 @@ impl Minutes {
     }
 
     /// Opens the block of this number, with the columns of these metrics; the one before is packed.
-    fn turn_to(&mut self, number: i64, metrics: &[MetricRow<'_>]) {
+    fn turn_to(&mut self, number: i64, metrics: &[MetricRecord]) {
         let metrics = metrics.get(..METRICS).unwrap_or(metrics);
         if let Some(open) = &self.open
             && open.number == number
@@ -231,7 +232,7 @@ impl Minutes {
         }
         let names = match self.sealed.back() {
             Some(last) if are_named(&last.metrics, metrics) => Arc::clone(&last.metrics),
-            _ => metrics.iter().map(|it| Arc::from(it.name)).collect(),
+            _ => metrics.iter().map(|it| Arc::from(&*it.name)).collect(),
         };
         let block = OpenBlock::new(number, names);
         if self.reserve(block.cost()) {
@@ -378,7 +379,7 @@ mod tests {
                 if let Step::Sync { later, count, demand, text, .. } = step {
                     *now += later;
                     *went_back |= later < 0;
-                    let metrics = [MetricRow { name: "cpu", demand: Some(demand), per_replica: Some(0.5) }];
+                    let metrics = [MetricRecord { name: "cpu".into(), demand: Some(demand), per_replica: Some(0.5), ..MetricRecord::default() }];
                     let counts = [(Column::Current, count)];
                     let expected = Some(Expected { at: *now + 600, value: 1.0, upper: None });
                     minutes.record(*now, &Row { counts: &counts, metrics: &metrics, expected, ..Row::default() });
@@ -413,10 +414,11 @@ mod tests {
         let mut minutes = all.next().unwrap();
         for minute in 0..1440_i64 {
             let demand = f64::from(u32::try_from(minute % 97).unwrap()) / 7.0;
-            let metrics = [MetricRow {
-                name: "resource.cpu",
+            let metrics = [MetricRecord {
+                name: "resource.cpu".into(),
                 demand: Some(demand),
                 per_replica: Some(0.1),
+                ..MetricRecord::default()
             }];
             let count = u32::try_from(minute / 30 % 7).unwrap();
             let counts =
@@ -497,14 +499,15 @@ mod tests {
                 900 | 1438 => 9,
                 _ => 4,
             };
-            let metrics = [MetricRow {
-                name: "cpu",
+            let metrics = [MetricRecord {
+                name: "cpu".into(),
                 demand: Some(if [700, 1436].contains(&minute) {
                     8.0
                 } else {
                     3.0
                 }),
                 per_replica: Some(1.0),
+                ..MetricRecord::default()
             }];
             let counts = [(Column::Current, count), (Column::Ready, count)];
             let row = Row {
@@ -534,10 +537,10 @@ mod tests {
     fn the_demand_of_a_minute_is_the_mean_of_its_syncs_and_its_counts_are_the_last() {
         let mut minutes = Minutes::new(Arc::new(Budget::new(1 << 20)));
         for (second, demand, count) in [(60, Some(1.0), 4), (75, None, 5), (90, Some(3.0), 6)] {
-            let metrics = [MetricRow {
-                name: "cpu",
+            let metrics = [MetricRecord {
+                name: "cpu".into(),
                 demand,
-                per_replica: None,
+                ..MetricRecord::default()
             }];
             minutes.record(
                 second,

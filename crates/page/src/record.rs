@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use foretide_domain::{
-    Replicas, autoscale::Decision, cron::Window, lead_time::LeadTime, proposal::Unit,
-    sim::PodTemplate, workload::Workload,
+    Replicas, autoscale::Decision, cron::Window, proposal::Unit, sim::PodTemplate,
+    workload::Workload,
 };
-use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
     api::{ObjectKey, Word},
-    block::{Column, Expected, MINUTE, MetricRow},
+    block::{Column, Expected, MINUTE, MetricRecord},
     rows::Snapshot,
 };
 use foretide_api::autoscaler::{Autoscaler, Status};
@@ -46,19 +45,6 @@ pub struct Decided<'a> {
     pub template: Option<PodTemplate>,
     /// Measured start-up time of a replica, if there is one.
     pub start_up: Option<SignedDuration>,
-}
-
-/// The demand of one metric.
-#[derive(Clone, Debug)]
-pub struct MetricRecord {
-    /// Identifier of the metric.
-    pub name: String,
-    /// The total, in its base unit; absent if it could not be measured.
-    pub demand: Option<f64>,
-    /// Amount that one replica carries, in the same unit.
-    pub per_replica: Option<f64>,
-    /// The forecast in force, and the lead time that it is read at.
-    pub forecast: Option<(Arc<Forecast>, LeadTime)>,
 }
 
 /// Current state of an autoscaler.
@@ -122,17 +108,6 @@ impl Decided<'_> {
         counts
             .into_iter()
             .filter_map(|(column, count)| Some((column, count?.get())))
-            .collect()
-    }
-
-    pub(crate) fn rows(&self) -> Vec<MetricRow<'_>> {
-        self.metrics
-            .iter()
-            .map(|metric| MetricRow {
-                name: &metric.name,
-                demand: metric.demand,
-                per_replica: metric.per_replica,
-            })
             .collect()
     }
 }

@@ -121,16 +121,6 @@ fn field_count_hint(found: usize) -> &'static str {
     }
 }
 
-impl ExpressionError {
-    /// The condition reason of every unusable expression.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Zone(zone) => zone.reason(),
-            _ => "InvalidExpression",
-        }
-    }
-}
-
 /// The zone name of a `TZ=` or `CRON_TZ=` word.
 fn zone_prefix(word: &str) -> Option<&str> {
     word.strip_prefix("CRON_TZ=")

@@ -26,9 +26,8 @@ mod tests;
 pub use expression::{Expression, ExpressionError, MAX_EXPRESSION_CHARS};
 pub use field::{Field, FieldError, FieldProblem};
 pub use lint::{Finding, Lint, lint};
-pub use occurrence::{Occurrence, last_at_or_before, next_after, occurrences};
+pub use occurrence::{Occurrence, occurrences};
 pub use window::{
     Activity, Window, WindowError, WindowField, WindowProblem, WindowState, WindowText,
-    largest_active,
 };
 pub use zone::{Ambiguity, MAX_ZONE_CHARS, Zone, ZoneError};

@@ -32,48 +32,6 @@ pub struct Occurrence {
     pub ambiguity: Ambiguity,
 }
 
-/// First firing strictly after `t`.
-///
-/// # Guarantees
-/// - Later than `t`, and no firing lies between.
-/// - Bounded work; `None` means that the expression never fires again.
-///
-/// ```
-/// use foretide_domain::cron::{Expression, Zone, next_after};
-///
-/// let nine: Expression = "0 9 * * 1-5".parse()?;
-/// let berlin = Zone::parse("Europe/Berlin", &Zone::utc())?;
-/// // From a Friday noon to the next Monday, 09:00 in Berlin.
-/// let next = next_after(&nine, &berlin, "2026-03-06T12:00:00Z".parse()?);
-/// assert_eq!(next, Some("2026-03-09T08:00:00Z".parse()?));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn next_after(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
-    Search::new(expression, zone).after(t).map(|found| found.at)
-}
-
-/// Last firing at or before `t`.
-///
-/// # Guarantees
-/// - Not later than `t`, and no firing lies between it and `t`.
-/// - Bounded work; `None` means that the expression never fired before.
-///
-/// ```
-/// use foretide_domain::cron::{Expression, Zone, last_at_or_before};
-///
-/// let nine: Expression = "0 9 * * 1-5".parse()?;
-/// let berlin = Zone::parse("Europe/Berlin", &Zone::utc())?;
-/// // From a Sunday back to the Friday before.
-/// let last = last_at_or_before(&nine, &berlin, "2026-03-08T12:00:00Z".parse()?);
-/// assert_eq!(last, Some("2026-03-06T08:00:00Z".parse()?));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn last_at_or_before(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
-    Search::new(expression, zone)
-        .at_or_before(t)
-        .map(|found| found.at)
-}
-
 /// Every firing strictly after `t`, each instant once, in order.
 ///
 /// Where a gap moves several civil times to one instant, the first of them is given.

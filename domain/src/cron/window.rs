@@ -126,42 +126,6 @@ pub enum WindowError {
     },
 }
 
-/// The active window with the largest target; the first of equals.
-///
-/// # Guarantees
-/// - Adding a window never lowers the target.
-///
-/// ```
-/// use foretide_domain::cron::{Window, WindowText, Zone, largest_active};
-///
-/// let window = |name: &'static str, target_replicas| {
-///     let text = WindowText {
-///         name,
-///         start: "0 9 * * *",
-///         end: "0 18 * * *",
-///         timezone: "UTC",
-///         target_replicas,
-///     };
-///     Window::parse(&text, &Zone::utc())
-/// };
-/// let windows = [window("low", 3)?, window("high", 7)?];
-/// let largest = largest_active(&windows, "2026-03-02T12:00:00Z".parse()?);
-/// assert_eq!(largest.map(|window| window.name()), Some("high"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn largest_active(windows: &[Window], now: Timestamp) -> Option<&Window> {
-    windows
-        .iter()
-        .filter(|window| window.is_active(now))
-        .reduce(|best, next| {
-            if next.target_replicas > best.target_replicas {
-                next
-            } else {
-                best
-            }
-        })
-}
-
 // === impl WindowText ===
 
 impl WindowText<'_> {
@@ -192,30 +156,6 @@ impl WindowField {
         match self {
             Self::Start => "start",
             Self::End => "end",
-        }
-    }
-}
-
-// === impl WindowError ===
-
-impl WindowError {
-    /// The condition reason.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Expression { source, .. } => source.reason(),
-            Self::Zone { source, .. } => source.reason(),
-        }
-    }
-}
-
-// === impl WindowProblem ===
-
-impl WindowProblem {
-    /// The condition reason.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::ZeroLength => "ZeroLength",
-            Self::StartNeverFires | Self::EndNeverFires => "NeverFires",
         }
     }
 }
@@ -312,11 +252,6 @@ impl Window {
     /// Reason why the window can never be active.
     pub fn problem(&self) -> Option<WindowProblem> {
         self.problem
-    }
-
-    /// Returns true if the window is active at `now`.
-    pub fn is_active(&self, now: Timestamp) -> bool {
-        self.active_start(now).is_some()
     }
 
     /// State of the window at `now`.

@@ -60,15 +60,6 @@ pub enum Ambiguity {
     Fold,
 }
 
-// === impl ZoneError ===
-
-impl ZoneError {
-    /// The condition reason of every unusable zone.
-    pub fn reason(&self) -> &'static str {
-        "InvalidTimeZone"
-    }
-}
-
 // === impl Zone ===
 
 impl Zone {

@@ -9,7 +9,7 @@
 use super::{
     Grouped, MetricContext, MetricKind, MetricSpec, Ratio, Target, pod_requests,
     ratio::{as_f64, narrow, usage_ratio, utilization_ratio},
-    samples::{group, no_pods, no_ready_pods, resource_of, total},
+    samples::{group, no_pods, no_ready_pods, total},
 };
 use crate::{
     Reading, Replicas,
@@ -189,7 +189,7 @@ fn by_utilization(
     target: i32,
     context: &MetricContext<'_>,
 ) -> Result<MetricProposal, Unavailable> {
-    let (resource, container) = resource_of(metric);
+    let (resource, container) = metric.resource().unwrap_or_default();
     let request = |pod: &&Pod| pod_requests(pod, resource, container, context.settings);
     // Every listed pod must have a request, including those that do not count.
     pods.ignored

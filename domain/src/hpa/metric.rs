@@ -163,6 +163,17 @@ impl MetricSpec {
         !matches!(self.kind(), MetricKind::Object | MetricKind::External)
     }
 
+    /// The resource of the pods that the metric measures, and the container if it is of a single one.
+    pub fn resource(&self) -> Option<(&str, Option<&str>)> {
+        match self {
+            Self::Resource { name, .. } => Some((name, None)),
+            Self::ContainerResource {
+                name, container, ..
+            } => Some((name, Some(container))),
+            _ => None,
+        }
+    }
+
     /// Target of the metric; an unknown type has no usable one.
     pub const fn target(&self) -> Target {
         match self {

@@ -35,17 +35,6 @@ pub struct MetricContext<'a> {
     pub now: Timestamp,
 }
 
-/// The resource and container of a metric that has them.
-pub(super) fn resource_of(metric: &MetricSpec) -> (&str, Option<&str>) {
-    match metric {
-        MetricSpec::Resource { name, .. } => (name, None),
-        MetricSpec::ContainerResource {
-            name, container, ..
-        } => (name, Some(container)),
-        _ => ("", None),
-    }
-}
-
 /// The samples of a metric that is read per pod, by group.
 pub(super) fn group<'a>(
     metric: &MetricSpec,
@@ -53,7 +42,7 @@ pub(super) fn group<'a>(
     context: &MetricContext<'a>,
 ) -> Result<Grouped<'a>, Unavailable> {
     // The checks below are in upstream's order: the first one that fails gives the message.
-    let (resource, container) = resource_of(metric);
+    let (resource, container) = metric.resource().unwrap_or_default();
     let samples = match (metric.kind(), measured) {
         (MetricKind::Resource | MetricKind::ContainerResource, Measured::Usage(usage)) => {
             if usage.is_empty() {
@@ -149,11 +138,9 @@ fn mismatch(metric: &MetricSpec) -> Unavailable {
 }
 
 fn no_samples(metric: &MetricSpec, api: &str) -> Unavailable {
-    let what = match metric {
-        MetricSpec::Resource { name, .. } | MetricSpec::ContainerResource { name, .. } => {
-            format!("metrics for resource {name}")
-        }
-        _ => format!("metric {}", metric.identifier()),
+    let what = match metric.resource() {
+        Some((name, _)) => format!("metrics for resource {name}"),
+        None => format!("metric {}", metric.identifier()),
     };
     Unavailable::new(
         Cause::NoSamples,

@@ -51,18 +51,12 @@ pub fn reading(
     };
     let total = thousand_times(demand);
     let each = pods.iter().zip(shares(total, pods.len()));
-    Ok(match metric {
-        MetricSpec::Resource { name, .. } => Measured::Usage(
-            each.map(|(pod, share)| usage(pod, name, None, share, at))
+    Ok(match (metric.resource(), metric) {
+        (Some((resource, container)), _) => Measured::Usage(
+            each.map(|(pod, share)| usage(pod, resource, container, share, at))
                 .collect(),
         ),
-        MetricSpec::ContainerResource {
-            name, container, ..
-        } => Measured::Usage(
-            each.map(|(pod, share)| usage(pod, name, Some(container), share, at))
-                .collect(),
-        ),
-        MetricSpec::Pods { .. } => Measured::Samples(
+        (None, MetricSpec::Pods { .. }) => Measured::Samples(
             each.map(|(pod, value)| PodSample {
                 pod: Arc::clone(&pod.name),
                 value,
@@ -71,9 +65,7 @@ pub fn reading(
             })
             .collect(),
         ),
-        MetricSpec::Object { .. } | MetricSpec::External { .. } | MetricSpec::Unknown(_) => {
-            Measured::Total(vec![total])
-        }
+        (None, _) => Measured::Total(vec![total]),
     })
 }
 

@@ -106,7 +106,7 @@ fn coverage_is_close_to_the_quantile() {
 }
 
 #[test]
-fn an_unusable_history_is_an_error_with_its_reason() {
+fn an_unusable_history_is_an_error_that_says_why() {
     let mut silent = history(2 * DAY);
     silent.advance_to(silent.end() + MINUTE * 4);
     let holes = (0..2 * DAY).map(|i| if i % 5 < 2 { f64::NAN } else { demand(i) });
@@ -117,9 +117,9 @@ fn an_unusable_history_is_an_error_with_its_reason() {
         ("TooManyGaps", of(holes.collect())),
         ("ZeroSeries", of(vec![0.0; 300])),
     ];
-    for (reason, history) in cases {
+    for (variant, history) in cases {
         let error = auto().forecast(&history, HOUR).unwrap_err();
-        assert_eq!(error.reason(), reason, "{error}");
+        assert!(format!("{error:?}").starts_with(variant), "{error}");
     }
 }
 

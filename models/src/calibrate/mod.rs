@@ -488,7 +488,10 @@ mod tests {
         assert_eq!(forecast.notes(), [Note::Uncalibrated]);
         assert_eq!((forecast.direct(), forecast.upper()), (None, None));
         let short = forecaster.forecast(&series(0, DAY - 1, daily), HORIZON);
-        assert_eq!(short.unwrap_err().reason(), "InsufficientHistory");
+        assert!(matches!(
+            short,
+            Err(ForecastError::InsufficientHistory { .. })
+        ));
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl<Q> Resolution<Q> {
     }
 }
 
-/// The reason why history could not be read. Every variant has a stable [reason](HistoryError::reason).
+/// The reason why history could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// No connection, or it was lost before the response was complete.
@@ -281,29 +281,4 @@ pub enum HistoryError {
         /// The name; `hub` for the one of `--prometheus`.
         name: String,
     },
-}
-
-impl HistoryError {
-    /// The stable `UpperCamelCase` word for conditions, metrics and documentation.
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::Unreachable { .. } => "Unreachable",
-            Self::CircuitOpen { .. } | Self::Timeout { .. } => "Timeout",
-            Self::Unavailable { .. } => "Unavailable",
-            Self::Credentials { .. } => "CredentialsUnreadable",
-            Self::Unauthorized { status: 403, .. } => "Forbidden",
-            Self::Unauthorized { .. } => "Unauthorized",
-            Self::Tls { .. } => "TlsFailed",
-            Self::Rejected { .. } => "Rejected",
-            Self::QueryRefused { .. } => "QueryRefused",
-            Self::TooManySamples { .. } => "TooManySamples",
-            Self::Malformed { .. } => "Malformed",
-            Self::Empty | Self::EmptyTenant { .. } => "NoData",
-            Self::Stopped { .. } => "Stopped",
-            Self::WarmingUp { .. } => "WarmingUp",
-            Self::MultiSeries(_) => "MultiSeries",
-            Self::Partial { .. } | Self::Member { .. } => "Partial",
-            Self::UnknownEndpoint { .. } => "UnknownEndpoint",
-        }
-    }
 }

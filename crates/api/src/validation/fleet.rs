@@ -85,14 +85,7 @@ impl FleetSpec {
     /// | of pods, of the fleet | no | yes |
     /// | Object or External, of the fleet | no | no: the hub reads it |
     pub fn is_read_in_members(&self, metric: &MetricSpec) -> bool {
-        let is_of_pods = matches!(
-            metric,
-            MetricSpec::Resource { .. }
-                | MetricSpec::ContainerResource { .. }
-                | MetricSpec::Pods { .. }
-                | MetricSpec::Unknown(_)
-        );
-        is_of_pods || self.is_members_own(metric)
+        metric.is_of_pods() || self.is_members_own(metric)
     }
 
     /// The workload as members observe it: their metrics, without windows and predictions, which are the hub's to

@@ -52,7 +52,7 @@ use self::{
     forecasts::Forecasts,
     history::query_text,
     memory::{Claim, MemoryBudget},
-    publish::Publisher,
+    publish::{Publisher, Queue},
     refresher::{RefreshError, RefreshResult, unread_reason},
     request::{RefreshRequest, RequestInputs},
     series_table::SeriesTable,
@@ -101,6 +101,8 @@ pub struct ForecasterSetup {
     pub cost_limits: CostLimits,
     /// Counts refusals and rejected samples.
     pub telemetry: Arc<Telemetry>,
+    /// The right to publish. Without it forecasts stay up to date all the same, so that a new leader has them at once.
+    pub leadership: Leadership,
 }
 
 /// The forecaster of the autoscalers of one cluster, and of the fleets whose hub it is.
@@ -119,7 +121,6 @@ pub struct Forecaster<C, H, Q> {
     /// The clocks at the last pass.
     clocks: ClockReading,
     running: JoinSet<(SeriesKey, Option<RefreshResult>)>,
-    leadership: Leadership,
 }
 
 // === impl Forecaster ===
@@ -133,9 +134,8 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         setup: ForecasterSetup,
     ) -> Self {
         let workers = Workers::new(source, setup.machine.clone(), Arc::clone(&forecasts));
-        let leadership = Leadership::default();
         Self {
-            publisher: Publisher::new(&cluster, &forecasts, &leadership, &setup),
+            publisher: Publisher::new(Queue::new(&cluster, &forecasts, &setup)),
             cluster,
             workers: Arc::new(workers),
             clocks: setup.machine.clock().reading(),
@@ -146,18 +146,6 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             sources: BTreeMap::new(),
             series: SeriesTable::default(),
             running: JoinSet::new(),
-            leadership,
-        }
-    }
-
-    /// The same forecaster, which publishes only while this process is the leader. Its forecasts stay up to date, so
-    /// that a new leader has them at once.
-    #[must_use]
-    pub fn led_by(self, leadership: Leadership) -> Self {
-        Self {
-            publisher: Publisher::new(&self.cluster, &self.forecasts, &leadership, &self.setup),
-            leadership,
-            ..self
         }
     }
 
@@ -190,7 +178,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.start_due(now.monotonic());
         self.record_results().await;
         self.publish_servers();
-        if !self.leadership.may_act() || !self.is_current() {
+        if !self.setup.leadership.may_act() || !self.is_current() {
             self.publisher.withdraw();
             return;
         }

@@ -28,9 +28,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use self::queue::{PredictionWrite, Queue, WriteKey};
+pub use self::queue::Queue;
+use self::queue::{PredictionWrite, WriteKey};
 use super::{
-    ForecasterSetup,
     forecasts::Forecasts,
     series_key::SeriesKey,
     source::{ForecastSource, SourceSeries, autoscalers},
@@ -40,7 +40,6 @@ use foretide_api::{
     ownership::{if_absent, is_part_of},
     status::{condition, forecast_status, with_transition_times},
 };
-use foretide_base::leadership::Leadership;
 
 /// Maximum number of samples that a status carries for one metric, so that objects stay small. Of more samples every
 /// n-th is published, so that they reach as far.
@@ -81,14 +80,9 @@ struct SeriesOutcome {
 // === impl Publisher ===
 
 impl<C: Cluster> Publisher<C> {
-    pub fn new(
-        cluster: &Arc<C>,
-        forecasts: &Arc<Forecasts>,
-        leadership: &Leadership,
-        setup: &ForecasterSetup,
-    ) -> Self {
+    pub fn new(queue: Queue<C>) -> Self {
         Self {
-            queue: Arc::new(Queue::new(cluster, forecasts, leadership, setup)),
+            queue: Arc::new(queue),
             up_to_date: HashMap::new(),
         }
     }

@@ -33,15 +33,9 @@ pub fn refused(reason: &'static str, message: String) -> Condition {
 
 /// The names of the members for which `holds` is true, joined by commas.
 fn names(fleet: &RuleContext<'_>, holds: impl Fn(&MemberState<'_>) -> bool) -> String {
-    let named = fleet.members.iter().filter(|state| holds(state));
-    let mut text = String::new();
-    for state in named {
-        if !text.is_empty() {
-            text.push_str(", ");
-        }
-        text.push_str(state.name());
-    }
-    text
+    let members = fleet.members.iter().filter(|state| holds(state));
+    let names: Vec<_> = members.map(MemberState::name).collect();
+    names.join(", ")
 }
 
 fn assigned(fleet: &RuleContext<'_>) -> String {
@@ -78,40 +72,24 @@ fn balanced(fleet: &RuleContext<'_>) -> Condition {
     let kind = ConditionKind::Balanced;
     let starving = names(fleet, |state| state.has_reason(Reason::NoCapacityAnywhere));
     let held = held_by_lost(fleet);
-    if !starving.is_empty() {
+    let (reason, message) = if !starving.is_empty() {
         let message =
             format!("pods are unschedulable in {starving}, and no other member has capacity");
-        return Condition::new(
-            kind,
-            Status::False,
-            Reason::NoCapacityAnywhere.as_str(),
-            message,
-        );
-    }
-    if fleet.floor.unmet > 0 {
-        let message = format!(
-            "no member has capacity for {} of the floor",
-            counted(fleet.floor.unmet, "replica")
-        );
-        return Condition::new(kind, Status::False, Reason::FloorUnmet.as_str(), message);
-    }
-    if held > 0 {
+        (Reason::NoCapacityAnywhere, message)
+    } else if fleet.floor.unmet > 0 {
+        let unmet = counted(fleet.floor.unmet, "replica");
+        let message = format!("no member has capacity for {unmet} of the floor");
+        (Reason::FloorUnmet, message)
+    } else if held > 0 {
         let message = format!(
             "maximums add up to {held} more than maxReplicas, because unavailable members keep theirs"
         );
-        return Condition::new(
-            kind,
-            Status::False,
-            Reason::BudgetHeldByLost.as_str(),
-            message,
-        );
-    }
-    Condition::new(
-        kind,
-        Status::True,
-        "Balanced",
-        "budgets fit what the members need".to_owned(),
-    )
+        (Reason::BudgetHeldByLost, message)
+    } else {
+        let message = "budgets fit what the members need".to_owned();
+        return Condition::new(kind, Status::True, "Balanced", message);
+    };
+    Condition::new(kind, Status::False, reason.as_str(), message)
 }
 
 /// By how much maximums exceed MAX because members that cannot be changed keep theirs.

@@ -42,6 +42,7 @@ const COMPRESSED_FROM: usize = 1024;
 pub struct Unsent(Arc<Quota<Arc<str>>>);
 
 /// A text of the page, ready to be sent.
+#[derive(Clone)]
 pub struct Text {
     media: &'static str,
     bytes: Bytes,
@@ -153,15 +154,6 @@ impl Text {
                 ..self
             },
             Err(_) => self,
-        }
-    }
-}
-
-impl Clone for Text {
-    fn clone(&self) -> Self {
-        Self {
-            bytes: self.bytes.clone(),
-            ..*self
         }
     }
 }

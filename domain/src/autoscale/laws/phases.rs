@@ -67,7 +67,7 @@ impl Trace {
             .workload
             .windows
             .iter()
-            .filter(|window| window.is_active(at(second)));
+            .filter(|window| window.state(at(second)).active);
         let cron = active
             .map(|window| Replicas::new(window.target_replicas()))
             .max();

@@ -1,6 +1,7 @@
 //! Fuzzing harness: runs as a test here, under a fuzzer with `cargo bolero test`.
 
-use super::super::{Expression, Zone, next_after};
+use super::super::{Expression, Zone};
+use super::next_after;
 
 /// What expressions are made of; blanks and digits more often than the rest.
 const ALPHABET: &[u8] = b"     0123456789012*?,-/,-/*TZ=@monsatjn+L#";

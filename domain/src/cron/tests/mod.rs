@@ -10,6 +10,7 @@ mod windows;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 
+use super::occurrence::Search;
 use super::{Expression, Window, WindowText, Zone};
 
 fn zone(name: &str) -> Zone {
@@ -29,6 +30,16 @@ fn window(start: &str, end: &str, timezone: &str) -> Window {
         target_replicas: 7,
     };
     Window::parse(&text, &Zone::utc()).unwrap()
+}
+
+/// The first firing after `t`.
+fn next_after(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
+    Some(Search::new(expression, zone).after(t)?.at)
+}
+
+/// The last firing at or before `t`.
+fn last_at_or_before(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
+    Some(Search::new(expression, zone).at_or_before(t)?.at)
 }
 
 /// An instant by what the zone's clocks show, first pass.

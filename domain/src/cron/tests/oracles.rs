@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 
-use super::super::{Zone, last_at_or_before, next_after};
-use super::expression;
+use super::super::Zone;
+use super::{expression, last_at_or_before, next_after};
 
 /// `every`, or a list of values, ranges, steps and some further items.
 fn field(

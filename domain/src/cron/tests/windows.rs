@@ -2,11 +2,9 @@
 
 use jiff::Timestamp;
 
-use super::super::{
-    Window, WindowError, WindowProblem, WindowState, WindowText, Zone, largest_active, lint,
-};
+use super::super::{Window, WindowError, WindowProblem, WindowState, WindowText, Zone, lint};
 use super::{activities, at, window};
-use crate::{ReplicaBounds, Replicas};
+use crate::{ReplicaBounds, Replicas, proposal::Reason};
 
 struct Row {
     case: &'static str,
@@ -273,7 +271,7 @@ fn a_window_that_can_never_be_active_has_a_problem() {
             problem: Some(problem),
         };
         assert_eq!(window(start, end, "").state(now), expected, "{start} {end}");
-        assert_eq!(problem.reason(), reason);
+        assert_eq!(Reason::from(problem).as_str(), reason);
     }
 }
 
@@ -297,7 +295,7 @@ fn local_is_the_zone_given_by_the_caller() {
         target_replicas: 3,
     };
     let window = Window::parse(&text, &tokyo).unwrap();
-    assert!(window.is_active(at(&tokyo, "2026-11-20T09:30")));
+    assert!(window.state(at(&tokyo, "2026-11-20T09:30")).active);
     assert_eq!(
         (
             window.name(),
@@ -332,7 +330,7 @@ fn the_error_of_an_invalid_cron_names_the_cron_and_the_field() {
     assert_eq!(
         messages
             .each_ref()
-            .map(|error| (error.to_string(), error.reason())),
+            .map(|error| (error.to_string(), Reason::from(error).as_str())),
         [
             (
                 "cron `day`: invalid `start`".to_owned(),
@@ -346,39 +344,6 @@ fn the_error_of_an_invalid_cron_names_the_cron_and_the_field() {
         ]
     );
     assert!(matches!(messages, [_, _, WindowError::Zone { .. }]));
-}
-
-#[test]
-fn of_several_active_windows_the_largest_target_counts() {
-    let window = |name, start, end, target_replicas| {
-        let text = WindowText {
-            name,
-            start,
-            end,
-            timezone: "UTC",
-            target_replicas,
-        };
-        Window::parse(&text, &Zone::utc()).unwrap()
-    };
-    let windows = [
-        window("day", "0 8 * * *", "0 20 * * *", 10),
-        window("noon", "0 12 * * *", "0 13 * * *", 40),
-        window("twin", "0 12 * * *", "0 14 * * *", 40),
-    ];
-    let winner = |civil: &str| largest_active(&windows, at(&Zone::utc(), civil)).map(Window::name);
-    let winners = ["07:59", "08:00", "12:00", "13:00", "14:00", "20:00"]
-        .map(|time| winner(&format!("2026-11-20T{time}")));
-    assert_eq!(
-        winners,
-        [
-            None,
-            Some("day"),
-            Some("noon"),
-            Some("twin"),
-            Some("day"),
-            None
-        ]
-    );
 }
 
 #[test]

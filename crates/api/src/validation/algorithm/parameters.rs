@@ -2,12 +2,14 @@
 //!
 //! The forecasters check their ranges.
 
+use std::fmt;
+
 use foretide_crds as wire;
 use foretide_models::{auto, dsp, percentile, seasonal};
 use jiff::SignedDuration;
 
 use super::BLOCK;
-use crate::validation::Violation;
+use crate::validation::{self, Violation};
 
 /// The path of a block of parameters in the spec.
 struct Block(String);
@@ -28,15 +30,45 @@ impl Block {
         name: &str,
         text: Option<&str>,
     ) -> Result<Option<SignedDuration>, Violation> {
-        duration(&self.part(name).0, text)
+        let expected = "a duration such as 60s, 1h30m or 3d";
+        text.map(|text| validation::duration(text).ok_or_else(|| self.refuse(name, text, expected)))
+            .transpose()
     }
 
     fn number(&self, name: &str, text: Option<&str>) -> Result<Option<f64>, Violation> {
-        number(&self.part(name).0, text)
+        let expected = "a number as text, such as \"0.15\"";
+        text.map(|text| {
+            let number = text.trim().parse().ok();
+            (number.filter(|number: &f64| number.is_finite()))
+                .ok_or_else(|| self.refuse(name, text, expected))
+        })
+        .transpose()
     }
 
     fn whole(&self, name: &str, count: Option<i32>) -> Result<Option<usize>, Violation> {
-        whole(&self.part(name).0, count)
+        count
+            .map(|count| {
+                usize::try_from(count)
+                    .map_err(|_| self.refuse(name, count, "a number of at least 0"))
+            })
+            .transpose()
+    }
+
+    fn season(&self, name: &str, text: Option<&str>) -> Result<seasonal::Season, Violation> {
+        match self.duration(name, text)? {
+            None => Ok(seasonal::Season::Day),
+            Some(span) if span == seasonal::Season::Day.length() => Ok(seasonal::Season::Day),
+            Some(span) if span == seasonal::Season::Week.length() => Ok(seasonal::Season::Week),
+            Some(_) => Err(Violation::new(
+                self.part(name).0,
+                text.unwrap_or_default(),
+                "1d or 7d",
+            )),
+        }
+    }
+
+    fn refuse(&self, name: &str, found: impl fmt::Debug, expected: &str) -> Violation {
+        Violation::new(self.part(name).0, format!("{found:?}"), expected)
     }
 }
 
@@ -202,56 +234,10 @@ pub(super) fn seasonal_naive(block: &wire::SeasonalNaive) -> Result<seasonal::Co
         sample_interval: at
             .duration("sampleInterval", block.sample_interval.as_deref())?
             .unwrap_or(default.sample_interval),
-        season: season(&at.part("period").0, block.period.as_deref())?,
+        season: at.season("period", block.period.as_deref())?,
         cycles: at.whole("cycles", block.cycles)?.unwrap_or(cycles),
         statistic,
         level_ratio: block.level_ratio.unwrap_or(default.level_ratio),
         ..default
     })
-}
-
-fn season(field: &str, text: Option<&str>) -> Result<seasonal::Season, Violation> {
-    match duration(field, text)? {
-        None => Ok(seasonal::Season::Day),
-        Some(span) if span == seasonal::Season::Day.length() => Ok(seasonal::Season::Day),
-        Some(span) if span == seasonal::Season::Week.length() => Ok(seasonal::Season::Week),
-        Some(_) => Err(Violation::new(field, text.unwrap_or_default(), "1d or 7d")),
-    }
-}
-
-/// Parses an optional duration.
-fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, Violation> {
-    let Some(text) = text else { return Ok(None) };
-    let span = crate::validation::duration(text).ok_or_else(|| {
-        Violation::new(
-            field,
-            format!("{text:?}"),
-            "a duration such as 60s, 1h30m or 3d",
-        )
-    })?;
-    Ok(Some(span))
-}
-
-fn number(field: &str, text: Option<&str>) -> Result<Option<f64>, Violation> {
-    let Some(text) = text else { return Ok(None) };
-    let finite = text
-        .trim()
-        .parse::<f64>()
-        .ok()
-        .filter(|number| number.is_finite());
-    let number = finite.ok_or_else(|| {
-        Violation::new(
-            field,
-            format!("{text:?}"),
-            "a number as text, such as \"0.15\"",
-        )
-    })?;
-    Ok(Some(number))
-}
-
-fn whole(field: &str, count: Option<i32>) -> Result<Option<usize>, Violation> {
-    let Some(count) = count else { return Ok(None) };
-    let whole = usize::try_from(count)
-        .map_err(|_| Violation::new(field, count.to_string(), "a number of at least 0"))?;
-    Ok(Some(whole))
 }

@@ -74,18 +74,13 @@ enum Pending {
 // === impl Queue ===
 
 impl<C: Cluster> Queue<C> {
-    pub fn new(
-        cluster: &Arc<C>,
-        forecasts: &Arc<Forecasts>,
-        leadership: &Leadership,
-        setup: &ForecasterSetup,
-    ) -> Self {
+    pub fn new(cluster: &Arc<C>, forecasts: &Arc<Forecasts>, setup: &ForecasterSetup) -> Self {
         Self {
             cluster: Arc::clone(cluster),
             forecasts: Arc::clone(forecasts),
             clock: setup.machine.clock().clone(),
             telemetry: Arc::clone(&setup.telemetry),
-            leadership: leadership.clone(),
+            leadership: setup.leadership.clone(),
             slots: FairSlots::new(CONCURRENT_WRITES, setup.machine.clock().clone()),
             pending: Mutex::default(),
         }
