@@ -77,7 +77,7 @@ pub fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, F
     let picture = Picture::of(&setup, args.scenario);
     Ok(CommandOutput::text(match args.output {
         PictureFormat::Text => picture.text(context.screen.with_ascii(args.ascii)),
-        PictureFormat::Svg => picture.chart().svg(),
+        PictureFormat::Svg => picture.chart().draw().svg(),
     }))
 }
 

@@ -438,6 +438,7 @@ impl Results {
             html: report.html()?,
             manifest: report.manifest()?,
             notes: report.notes().to_vec(),
+                .draw()
             charts: WIDTHS.map(|width| {
                 Chart {
                     width,
@@ -446,6 +447,7 @@ impl Results {
                 .fragment()
             }),
             sweeps: report.sweep_chart().map(|prices| {
+                    .draw()
                 WIDTHS.map(|width| {
                     Scatter {
                         width,
