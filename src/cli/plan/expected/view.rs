@@ -7,16 +7,12 @@ use foretide_backtest::{
 use foretide_models::{Prediction, Sample};
 
 use crate::cli::{
-    output::{Paint, Screen, Size, flowed, wrapped},
-    plot::Plot,
+    output::{Paint, Screen, flowed, wrapped},
+    plot::{Plot, size_beside, top_of_counts},
 };
 
-/// Rows of the picture.
-const ROWS: usize = 8;
 /// Columns of the picture that its scale takes.
 const SCALE: usize = 8;
-/// Raises the scale so that the top row stays free.
-const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The names of the series, in text, charts and legends.
 pub const EXPECTED: &str = "expected replicas";
@@ -85,8 +81,7 @@ fn top(report: &ExpectedReport) -> f64 {
             .max(it.forecast_replicas.unwrap_or(0.0))
     });
     let came = came(report).into_iter().map(|sample| sample.value);
-    let highest = expected.chain(came).fold(1.0, f64::max);
-    (highest * HEADROOM / 2.0).ceil() * 2.0
+    top_of_counts(expected.chain(came))
 }
 
 /// Replicas that the forecasts ask for, before rounding.
@@ -132,12 +127,9 @@ fn picture(report: &ExpectedReport, screen: Screen) -> String {
     if !came.is_empty() {
         signs.push(format!("{area} {CAME}"));
     }
-    let size = Size {
-        columns: screen.width() - SCALE,
-        rows: ROWS,
-    };
     let legend = flowed(&signs, screen.width());
-    format!("{legend}\n{}", plot.render(size, screen))
+    let drawn = plot.render(size_beside(SCALE, screen), screen);
+    format!("{legend}\n{drawn}")
 }
 
 /// Two or more lines for each change: the time with the count, and the reason.
