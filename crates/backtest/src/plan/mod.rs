@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use foretide_crds::{DecisionStatus, WindowStatus};
 use foretide_domain::{
-    Observation, Replicas,
+    Observation, ReplicaBounds, Replicas,
     autoscale::{self, Decision, decide, history},
     hpa::Settings,
     workload::Workload,
@@ -306,7 +306,7 @@ impl PlanReport {
 fn workload<S: Serializer>(of: &Workload, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Written<'a> {
-        bounds: data::Bounds,
+        bounds: ReplicaBounds,
         problems: Vec<Problem<'a>>,
     }
     #[derive(Serialize)]
@@ -319,7 +319,7 @@ fn workload<S: Serializer>(of: &Workload, to: S) -> Result<S::Ok, S::Error> {
         message: &problem.message,
     });
     Written {
-        bounds: of.bounds.into(),
+        bounds: of.bounds,
         problems: problems.collect(),
     }
     .serialize(to)
