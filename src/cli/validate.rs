@@ -90,7 +90,7 @@ impl<'a> Checks<'a> {
     /// they use them.
     fn with_queries(&self, document: &Document) -> Validation {
         let mut validation = self.validator.validate(document);
-        let Some(accepted) = validation.accepted.as_deref().map(Accepted::autoscaler) else {
+        let Some(accepted) = validation.accepted.as_ref().map(Accepted::autoscaler) else {
             return validation;
         };
         for (annotation, refused) in app::history::refused_queries(accepted, self.scope, self.local)

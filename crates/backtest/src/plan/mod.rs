@@ -15,8 +15,6 @@ mod fleet;
 mod observed;
 mod outlook;
 
-use std::sync::Arc;
-
 use foretide_crds::{DecisionStatus, WindowStatus};
 use foretide_domain::{
     Observation, ReplicaBounds, Replicas,
@@ -194,13 +192,10 @@ impl Subject {
         let is_converted = !converted.is_empty();
         let mut assumptions = converted;
         let (autoscaler, workload, fleet) = match (accepted, clusters) {
-            (Accepted::Ehpa(ehpa, workload), _) => {
-                (Autoscaler::Effective(Arc::new(*ehpa)), *workload, None)
-            }
+            (Accepted::Ehpa(ehpa, workload), _) => (Autoscaler::Effective(ehpa), *workload, None),
             (Accepted::Fdhpa(fdhpa, spec), None) => {
                 assumptions.extend(fleet::assumed_of_one(&spec));
-                let workload = workload_of_one(&spec);
-                (Autoscaler::Federated(Arc::new(*fdhpa)), workload, None)
+                (Autoscaler::Federated(fdhpa), workload_of_one(&spec), None)
             }
             (Accepted::Fdhpa(fdhpa, spec), Some(clusters)) => {
                 let (name, spec) = (fdhpa.metadata.name.clone(), *spec);
@@ -208,11 +203,7 @@ impl Subject {
                 let name = name.unwrap_or_default();
                 let fleet = NamedFleet { name, spec };
                 let fleet = FleetPlan { fleet, clusters };
-                (
-                    Autoscaler::Federated(Arc::new(*fdhpa)),
-                    workload,
-                    Some(fleet),
-                )
+                (Autoscaler::Federated(fdhpa), workload, Some(fleet))
             }
         };
         let mut chosen = AutoscalerWorkload {
