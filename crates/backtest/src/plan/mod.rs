@@ -198,10 +198,11 @@ impl Subject {
                 (Autoscaler::Federated(fdhpa), workload_of_one(&spec), None)
             }
             (Accepted::Fdhpa(fdhpa, spec), Some(clusters)) => {
-                let (name, spec) = (fdhpa.metadata.name.clone(), *spec);
-                let workload = spec.workload.clone();
-                let name = name.unwrap_or_default();
-                let fleet = NamedFleet { name, spec };
+                let (name, workload) = (fdhpa.metadata.name.clone(), spec.workload.clone());
+                let fleet = NamedFleet {
+                    name: name.unwrap_or_default(),
+                    spec: *spec,
+                };
                 let fleet = FleetPlan { fleet, clusters };
                 (Autoscaler::Federated(fdhpa), workload, Some(fleet))
             }
@@ -339,7 +340,7 @@ fn decision<S: Serializer>(of: &Decision, to: S) -> Result<S::Ok, S::Error> {
 fn given_replicas(replicas: Option<u32>, fleet: Option<&FleetPlan>) -> Option<GivenReplicas> {
     let (replicas, origin) = match (replicas, fleet) {
         (Some(replicas), _) => (Replicas::new(replicas), "from --replicas"),
-        (None, Some(fleet)) => (fleet.replicas(), "from the clusters file"),
+        (None, Some(fleet)) => (fleet.clusters.replicas(), "from the clusters file"),
         (None, None) => return None,
     };
     Some(GivenReplicas { replicas, origin })
