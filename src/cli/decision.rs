@@ -67,31 +67,29 @@ pub fn proposals(decision: &DecisionStatus, units: Units<'_>, screen: Screen) ->
 
 fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
     let unit = units.unit(proposal);
-    let shown =
-        |text: Option<&String>, unit: Unit| match text.map(|text| (text.parse::<f64>(), text)) {
-            Some((Ok(value), _)) => unit.amount(value),
-            Some((Err(_), text)) => text.clone(),
-            None => "-".to_owned(),
-        };
-    let target = match (proposal.source, unit) {
-        (Source::Forecast, _) if proposal.target.is_none() => "-".to_owned(),
-        // The value in the other column has named the unit.
-        (Source::Forecast, Unit::Cores) => {
-            format!("{}/replica", shown(proposal.target.as_ref(), Unit::Plain))
+    let target = proposal.target.as_ref().map(|target| {
+        match (proposal.source, unit) {
+            // The value in the other column has named the unit.
+            (Source::Forecast, Unit::Cores) => amount(target, Unit::Plain) + "/replica",
+            (Source::Forecast, _) => amount(target, unit) + "/replica",
+            _ => amount(target, unit),
         }
-        (Source::Forecast, _) => {
-            format!("{}/replica", shown(proposal.target.as_ref(), unit))
-        }
-        _ => shown(proposal.target.as_ref(), unit),
-    };
+    });
+    let value = proposal.value.as_ref().map(|value| amount(value, unit));
     [
         proposal.source.to_string(),
         proposal.name.clone(),
         cell(proposal.replicas),
-        shown(proposal.value.as_ref(), unit),
-        target,
+        cell(value),
+        cell(target),
         proposal.reason.clone().unwrap_or_default(),
     ]
+}
+
+/// A number of a status with its unit; another text as it is.
+fn amount(text: &str, unit: Unit) -> String {
+    text.parse()
+        .map_or_else(|_| text.to_owned(), |value: f64| unit.amount(value))
 }
 
 /// From the current count to the desired one, in the order in which each step is taken.
