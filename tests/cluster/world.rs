@@ -63,7 +63,7 @@ impl Controller {
         let telemetry = Arc::new(Telemetry::default());
         let seen = Arc::clone(&telemetry);
         let task = tokio::spawn(async move {
-            let run = app::run_with(config, Machine::system(), seen, std::future::pending());
+            let run = app::run(config, Machine::system(), seen, std::future::pending());
             let outcome = run.await;
             panic!("the controller exited: {outcome:?}");
         });

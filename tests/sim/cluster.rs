@@ -431,7 +431,7 @@ impl Cluster {
             let clock = Clock::interrupted(start, move || interrupt(&armed));
             let machine = Machine::simulated(host, clock.clone(), wire, seed).with_memory(memory);
             let stopped = stopped.map(|_stop| ());
-            let run = app::run_with(config, machine, shown, stopped);
+            let run = app::run(config, machine, shown, stopped);
             let run = run.map(|ended| ended.map_err(|error| error.to_string()));
             (run, clock)
         });
