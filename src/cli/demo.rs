@@ -85,7 +85,7 @@ fn serve(args: &PageArgs, context: &CommandContext) -> Result<CommandOutput, Fai
     pages::run(async {
         let (page, simulation) = web::start(context, args.speed * PAGE_SPEED)?;
         let router = PageSite::open(page, context.machine.clock())
-            .with_lab(pages::lab(context))
+            .with_lab(pages::lab::routes(context))
             .router();
         pages::serve(args.at.listen, router, simulation, context.screen).await
     })

@@ -7,7 +7,7 @@
 //!
 //! No file, cluster or server is read. The same inputs give exactly the figures of `foretide backtest`.
 
-use std::{fmt, ops::ControlFlow};
+use std::ops::ControlFlow;
 
 use foretide_backtest::{
     Error,
@@ -40,9 +40,11 @@ const LARGEST_HISTORIES: usize = 24 * MIB;
 const LARGEST_MANIFESTS: usize = 3 * MIB;
 
 /// The result of an experiment.
+#[derive(Debug)]
 pub struct LabReport {
     report: BacktestReport,
-    notes: Vec<String>,
+    /// Missing and doubtful parts of the histories.
+    pub notes: Vec<String>,
     zone: Option<Zone>,
 }
 
@@ -252,20 +254,5 @@ impl LabReport {
     /// The object cannot be written as YAML.
     pub fn manifest(&self) -> Result<String, Failure> {
         Ok(manifest::written(&self.report.setup.autoscaler)?)
-    }
-
-    /// Missing and doubtful parts of the histories.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-}
-
-/// Leaves the minutes out.
-impl fmt::Debug for LabReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.report.setup.autoscaler.name();
-        f.debug_struct("LabReport")
-            .field("name", &name)
-            .finish_non_exhaustive()
     }
 }
