@@ -18,6 +18,8 @@ const STEP: SignedDuration = SignedDuration::from_secs(15);
 pub const STEPS_PER_MINUTE: u32 = 4;
 /// The length of the course, in steps: an hour and a half.
 const STEPS: u32 = 90 * STEPS_PER_MINUTE;
+/// Number of steps after which the course starts over; from its end until then it stands still.
+const PERIOD: u32 = 12 * 60 * STEPS_PER_MINUTE;
 /// Steps that a pod takes to start.
 const START_UP: u32 = 3;
 /// Steps for which the highest recommendation delays a scale-down: the default of an HPA.
@@ -80,12 +82,11 @@ const CLUSTERS: [ClusterScript; 3] = [
 #[derive(Debug)]
 pub struct FleetSimulation {
     step: u32,
-    /// Number of steps after which the course starts over; from its end until then it stands still.
-    period: u32,
     /// Time of the first step.
     begin: Timestamp,
     policy: Policy,
-    ledger: Ledger,
+    /// State of the rules.
+    pub ledger: Ledger,
     pub clusters: Vec<Cluster>,
 }
 
@@ -118,7 +119,6 @@ impl FleetSimulation {
         let passed = STEP * i32::try_from(step).unwrap_or(i32::MAX);
         Self {
             step,
-            period: 12 * 60 * STEPS_PER_MINUTE,
             begin: at.saturating_sub(passed).unwrap_or(at),
             policy: policy(),
             ledger: Ledger::default(),
@@ -153,7 +153,7 @@ impl FleetSimulation {
     fn course(&self) -> u32 {
         match self.step {
             0 => 0,
-            step => ((step - 1) % self.period + 1).min(STEPS),
+            step => ((step - 1) % PERIOD + 1).min(STEPS),
         }
     }
 
@@ -181,11 +181,6 @@ impl FleetSimulation {
     pub fn seen(&self, name: &str) -> Option<&Member> {
         let cluster = self.clusters.iter().find(|cluster| cluster.name() == name);
         cluster?.seen.as_ref()
-    }
-
-    /// State of the rules.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
     }
 
     /// Simulates one step: users come, pods start, autoscalers scale, the hub decides.
