@@ -8,7 +8,7 @@
 use std::{error::Error, path::PathBuf};
 
 use foretide_backtest::recording::{self, History};
-use foretide_domain::{forecast::Refused, hpa::MetricSpec, sim::Recording, workload::Workload};
+use foretide_domain::{sim::Recording, workload::Workload};
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Runtime;
@@ -173,21 +173,29 @@ impl HistoryArgs {
             let mut kept = Vec::new();
             for metric in std::mem::take(&mut workload.metrics) {
                 let name = metric.identifier();
-                let demand = self.demand(workload, &metric);
-                let read = match query(&source.queries, autoscaler, demand) {
+                let annotation = format!("{QUERY_ANNOTATION}{name}");
+                let demand = Demand {
+                    target: &workload.target,
+                    metric: &metric,
+                    pods: None,
+                    written: autoscaler.annotation(&annotation).map(String::as_str),
+                    span: self.last,
+                    member: None,
+                };
+                let read = match source.queries.query(&demand) {
                     Ok(query) => self.recording(&source, query, &name, reading).await,
                     Err(refused) => Err(Unread::Metric(refused.message)),
                 };
                 match read {
                     Ok(result) => {
                         found.notes += &result.note(&name);
+                        let holes = recording::holes(&name, &result.recording);
                         found.read.push(History {
                             notes: holes.into_iter().collect(),
                             metric: name,
                             file: server.url().to_string(),
                             recording: result.recording,
                         });
-                        let holes = recording::holes(&name, &result.recording);
                         kept.push(metric);
                     }
                     Err(Unread::Metric(why)) => {
@@ -236,18 +244,6 @@ impl HistoryArgs {
                     Unread::Server(failure) => failure,
                 })
         })
-    }
-
-    /// The demand for a metric, as the controller asks for its history.
-    fn demand<'a>(&self, workload: &'a Workload, metric: &'a MetricSpec) -> Demand<'a> {
-        Demand {
-            target: &workload.target,
-            metric,
-            pods: None,
-            written: None,
-            span: self.last,
-            member: None,
-        }
     }
 
     /// The history that a query returns, with the single minutes if its values may be means of them.
@@ -316,17 +312,6 @@ impl HistoryArgs {
         }
         Ok(samples)
     }
-}
-
-/// The controller's query for a demand, or the reason for its absence.
-fn query(
-    queries: &impl DemandQueries,
-    autoscaler: &Autoscaler,
-    demand: Demand<'_>,
-) -> Result<HistoryQuery, Refused> {
-    let annotation = format!("{QUERY_ANNOTATION}{}", demand.metric.identifier());
-    let written = autoscaler.annotation(&annotation).map(String::as_str);
-    queries.query(&Demand { written, ..demand })
 }
 
 /// The message about a query without samples in a span.
