@@ -90,7 +90,7 @@ impl Bars {
             };
             sheet.anchored("value", anchor, (line, bottom + 16.0), &text);
         }
-        sheet.path("class=\"grid\"", &grid);
+        sheet.path("grid", &grid);
         for bar in &self.bars {
             bar.draw(&mut sheet, |count| place(f64::from(count), scale, wide));
         }
@@ -163,9 +163,8 @@ impl Bar {
             rectangle(sheet, &Role::Short.class("bar"), (x(ready), x(all)), inner);
         }
         if let Some(capacity) = self.capacity {
-            let class = format!("class=\"{}\"", Role::Cron.class("rule capacity"));
             let data = format!("M{} {}v{}", Length(x(capacity)), Length(y - 4.0), BAR + 8.0);
-            sheet.path(&class, &data);
+            sheet.path(&Role::Cron.class("rule capacity"), &data);
         }
         sheet.body.push_str("</g>\n");
         sheet.height = y + BAR + BELOW;

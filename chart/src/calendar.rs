@@ -112,7 +112,7 @@ impl Calendar {
             let x = Length(hours.x(f64::from(hour) / 24.0));
             let _infallible = write!(grid, "M{x} {}V{}", Length(top), Length(sheet.height));
         }
-        sheet.path("class=\"grid\"", &grid);
+        sheet.path("grid", &grid);
         sheet.body.push_str(&rows);
         sheet.legend(&self.signs(&days, &names));
         Drawing(sheet)
@@ -121,8 +121,8 @@ impl Calendar {
     fn row(&self, sheet: &mut Sheet, day: &Day, hours: Hours, names: &[&str]) {
         let y = sheet.height + MARGIN;
         let edge = match day.date.weekday() {
-            Weekday::Monday => "class=\"now\"",
-            _ => "class=\"grid\"",
+            Weekday::Monday => "now",
+            _ => "grid",
         };
         let (left, right) = (Length(LEFT), Length(hours.x(1.0)));
         sheet.path(edge, &format!("M{left} {}H{right}", Length(sheet.height)));

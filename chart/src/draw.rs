@@ -151,7 +151,7 @@ impl Chart {
                 plot.bottom()
             );
         }
-        sheet.path("class=\"grid\"", &data);
+        sheet.path("grid", &data);
         if !labeled {
             return;
         }
@@ -279,11 +279,14 @@ fn head(sheet: &mut Sheet, panel: &Panel, right: f64) {
 }
 
 fn draw(sheet: &mut Sheet, layer: &Layer, plot: Plot) {
-    let tint = format!("class=\"{}\"", layer.role.class("tint"));
-    sheet.path(&tint, &plot.tint(&layer.mark));
-    let class = layer.role.class(layer.mark.as_str());
-    let attributes = format!("class=\"layer {class}\" data-layer=\"{}\"", Text(&layer.id));
-    sheet.path(&attributes, &plot.data(&layer.mark));
+    sheet.path(&layer.role.class("tint"), &plot.tint(&layer.mark));
+    let data = plot.data(&layer.mark);
+    if !data.is_empty() {
+        let (class, id) = (layer.role.class(layer.mark.as_str()), Text(&layer.id));
+        sheet.add(format_args!(
+            "<path class=\"layer {class}\" data-layer=\"{id}\" d=\"{data}\"/>"
+        ));
+    }
 }
 
 /// Shaded windows, with their names where there is room.
@@ -340,7 +343,7 @@ fn values(sheet: &mut Sheet, panel: &Panel, plot: Plot, scale: Scale) {
         let _infallible = write!(data, "M{LEFT} {y}H{right}");
         sheet.text("value", x, y.0 + 4.5, &panel.unit.label(value));
     }
-    sheet.path("class=\"grid\"", &data);
+    sheet.path("grid", &data);
     sheet.text("value", x, plot.y - 12.0, panel.unit.word());
 }
 

@@ -152,7 +152,7 @@ impl Scatter {
             let at = (x, frame.y.1 + 18.0);
             sheet.anchored("value", "middle", at, &self.x.1.label(value));
         }
-        sheet.path("class=\"grid\"", &grid);
+        sheet.path("grid", &grid);
         sheet.height = frame.y.1 + 18.0 + LINE;
         sheet.anchored("", "end", (frame.right, sheet.height), &self.x.0);
         sheet.height += GAP;
@@ -217,7 +217,7 @@ fn join(sheet: &mut Sheet, role: Role, places: &[(f64, f64)], taken: &mut Vec<Ar
             taken.push([x - 1.0, y - 1.0, x + 1.0, y + 1.0]);
         }
     }
-    sheet.path(&format!("class=\"{}\"", role.class("line")), &data);
+    sheet.path(&role.class("line"), &data);
 }
 
 /// Writes the name beside its dot, on the first side where it touches nothing.

@@ -149,9 +149,9 @@ impl Sheet {
     }
 
     /// Adds a path, unless it is empty.
-    pub fn path(&mut self, attributes: &str, data: &str) {
+    pub fn path(&mut self, class: &str, data: &str) {
         if !data.is_empty() {
-            self.add(format_args!("<path {attributes} d=\"{data}\"/>"));
+            self.add(format_args!("<path class=\"{class}\" d=\"{data}\"/>"));
         }
     }
 
@@ -189,7 +189,7 @@ impl Sheet {
             } else {
                 format!("M{start} {low}v-11h14v11Z")
             };
-            self.path(&format!("class=\"{}\"", sign.class), &data);
+            self.path(&sign.class, &data);
             self.text("", x + LINE + 2.0, base, &sign.text);
             x += wide + LINE;
         }
