@@ -10,7 +10,7 @@ use foretide_domain::{
     cron::Zone,
     hpa::{MetricSpec, Target},
     proposal::{Source, Unit},
-    workload::{Mode, Strategy},
+    workload::{Mode, Strategy, Workload},
 };
 use jiff::Timestamp;
 
@@ -43,6 +43,13 @@ impl<'a> Units<'a> {
             _ => Unit::of_metric(&proposal.name),
         }
     }
+}
+
+/// The target of a workload, and the replicas that are allowed.
+pub fn target_and_bounds(workload: &Workload) -> String {
+    let (target, bounds) = (&workload.target, workload.bounds);
+    let (min, max) = (bounds.min, bounds.max);
+    format!("{} {}, {min} to {max} replicas", target.kind, target.name)
 }
 
 /// The strategy and, where something is written, the mode in force.

@@ -405,29 +405,17 @@ fn conditions(conditions: Vec<&Condition>, screen: Screen) -> String {
         .into_iter()
         .filter(|known| !is_healthy(&known.type_, &known.status));
     for condition in unhealthy {
-        let Condition {
-            type_,
-            status,
-            reason,
-            message,
-            ..
-        } = condition;
-        text += &screen.paint(Paint::Warning, &format!("{type_} {status} {reason}"));
-        text += "\n";
+        let (reason, message) = (&condition.reason, &condition.message);
+        let head = format!("{} {} {reason}", condition.type_, condition.status);
+        text += &(screen.paint(Paint::Warning, &head) + "\n");
         if !message.is_empty() {
-            text += &indented(message, screen);
+            text += &screen.indented(message);
         }
         if let Some(advice) = remedy::advice(reason) {
-            let advice = format!("Suggested action: {advice}");
-            text += &indented(&advice, screen);
+            text += &screen.indented(&format!("Suggested action: {advice}"));
         }
     }
     text
-}
-
-/// Text under a head line, with a line break.
-fn indented(text: &str, screen: Screen) -> String {
-    format!("  {}\n", wrapped(text, screen.width() - 2, "  "))
 }
 
 #[cfg(test)]

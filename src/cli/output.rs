@@ -332,6 +332,11 @@ impl Screen {
         paint.map_or_else(|| line.clone(), |paint| self.paint(paint, &line)) + "\n"
     }
 
+    /// Text under a head line, wrapped and indented, with a line break.
+    pub fn indented(self, text: &str) -> String {
+        format!("  {}\n", wrapped(text, self.width() - 2, "  "))
+    }
+
     /// The result in a sentence or two, with a line break.
     pub fn verdict(self, text: &str) -> String {
         self.paint(Paint::Strong, &wrapped(text, self.width(), "")) + "\n"

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::{Panel, legend};
 use crate::cli::{
+    decision::target_and_bounds,
     output::{Paint, Screen, cell},
     plot::{size_beside, top_of_counts},
 };
@@ -40,11 +41,7 @@ pub fn text(report: &BacktestReport, screen: Screen) -> String {
 /// The title with the subject of the report, and a line with its span.
 pub fn heading(report: &BacktestReport) -> (String, String) {
     let setup = &report.setup;
-    let workload = &setup.workload;
-    let title = format!(
-        "{} {}, {} to {} replicas",
-        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max,
-    );
+    let title = target_and_bounds(&setup.workload);
     (title, heading_span(setup.from, setup.until))
 }
 

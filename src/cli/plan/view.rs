@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cli::{
     assign,
-    decision::{self, Units, strategy_and_mode},
+    decision::{self, Units, strategy_and_mode, target_and_bounds},
     output::{Paint, Screen},
     plot::{Plot, size_beside},
 };
@@ -63,10 +63,7 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
         |division| division.policy().mode,
     );
     let strategy = strategy_and_mode(workload.strategy, mode);
-    let title = format!(
-        "{} {}, {} to {} replicas, {strategy}",
-        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max
-    );
+    let title = format!("{}, {strategy}", target_and_bounds(workload));
     let about = format!("{}; times without a zone are UTC", clock(plan.situation.at));
     screen.title(plan.situation.autoscaler.name(), &title, &about)
 }

@@ -7,6 +7,7 @@ use foretide_backtest::{
 use foretide_models::{Prediction, Sample};
 
 use crate::cli::{
+    decision::target_and_bounds,
     output::{Paint, Screen, flowed, wrapped},
     plot::{Plot, size_beside, top_of_counts},
 };
@@ -37,11 +38,7 @@ pub fn text(report: &ExpectedReport, screen: Screen) -> String {
 
 /// The title with the workload, and a line with the span.
 pub fn heading(report: &ExpectedReport) -> (String, String) {
-    let (workload, span) = (&report.situation.workload, report.span);
-    let title = format!(
-        "{} {}, {} to {} replicas",
-        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max,
-    );
+    let (title, span) = (target_and_bounds(&report.situation.workload), report.span);
     let about = format!(
         "expected from {} to {}, as known at {}",
         clock(span.from),
@@ -141,8 +138,8 @@ fn changes(report: &ExpectedReport, screen: Screen) -> String {
             .from
             .map_or_else(|| to.to_string(), |from| format!("{from} {arrow} {to}"));
         let source = screen.paint(Paint::Dim, source(change.source));
-        let reason = wrapped(&change.reason, screen.width() - 2, "  ");
-        format!("{}  {count}  {source}\n  {reason}\n", clock(*at))
+        let reason = screen.indented(&change.reason);
+        format!("{}  {count}  {source}\n{reason}", clock(*at))
     });
     lines.collect()
 }
