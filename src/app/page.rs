@@ -86,11 +86,9 @@ impl PageHost {
             None => String::new(),
         };
         SourceHealth {
-            name: format!("watch of {}", watch.kind),
-            healthy: problem.is_empty(),
             age_seconds: Some(age),
             errors: watch.errors,
-            problem,
+            ..source(format!("watch of {}", watch.kind), problem)
         }
     }
 
@@ -106,13 +104,18 @@ impl PageHost {
                 "the limit of {limit} MiB does not hold {objects} objects of {place}, which holds most"
             )
         });
-        Some(SourceHealth {
-            name: "memory".to_owned(),
-            healthy: problem.is_empty(),
-            age_seconds: None,
-            errors: 0,
-            problem,
-        })
+        Some(source("memory".to_owned(), problem))
+    }
+}
+
+/// A source of data, which is healthy without a problem.
+fn source(name: String, problem: String) -> SourceHealth {
+    SourceHealth {
+        name,
+        healthy: problem.is_empty(),
+        age_seconds: None,
+        errors: 0,
+        problem,
     }
 }
 
@@ -120,13 +123,7 @@ fn server(server: ServerHealth) -> SourceHealth {
     let unanswered = "several queries in a row were not answered";
     let hangs = server.is_circuit_open.then(|| unanswered.to_owned());
     let problem = hangs.or(server.credential_problem).unwrap_or_default();
-    SourceHealth {
-        name: format!("Prometheus {}", server.name),
-        healthy: problem.is_empty(),
-        age_seconds: None,
-        errors: 0,
-        problem,
-    }
+    source(format!("Prometheus {}", server.name), problem)
 }
 
 fn member(report: MemberReport) -> MemberState {

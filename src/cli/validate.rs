@@ -16,7 +16,6 @@ use foretide_domain::cron::Zone;
 
 pub use self::report::run;
 use super::{
-    context::CommandContext,
     files::{self, ManifestError},
     output::OutputFormat,
 };
@@ -58,15 +57,7 @@ struct Checks<'a> {
 
 // === impl Checks ===
 
-impl<'a> Checks<'a> {
-    fn new(scope: ScopeArg, context: &'a CommandContext) -> Self {
-        Self {
-            validator: context.validator(),
-            scope,
-            local: &context.local,
-        }
-    }
-
+impl Checks<'_> {
     /// The results for the documents of a file.
     fn file(&self, path: &Path) -> Result<Vec<Validation>, ManifestError> {
         let text = files::text(path)?;

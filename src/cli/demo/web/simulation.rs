@@ -187,7 +187,7 @@ impl FleetSimulation {
     pub fn advance(&mut self) -> FleetDecision {
         self.step += 1;
         let (now, minute) = (self.now(), self.minute());
-        self.route(f64::from(self.course()) / f64::from(STEPS_PER_MINUTE));
+        self.route();
         for cluster in &mut self.clusters {
             cluster.run(now);
         }
@@ -217,15 +217,17 @@ impl FleetSimulation {
 
     /// Sends users to the nearest cluster; users that it cannot serve go to the other clusters, in proportion to their
     /// room.
-    fn route(&mut self, minute: f64) {
+    fn route(&mut self) {
+        let exact_minute = f64::from(self.course()) / f64::from(STEPS_PER_MINUTE);
+        let minute = self.minute();
         let mut overflow = 0.0;
         for cluster in &mut self.clusters {
-            let asked = along(cluster.script.demand, minute);
-            let takes = cluster.carries(floor(minute));
+            let asked = along(cluster.script.demand, exact_minute);
+            let takes = cluster.carries(minute);
             cluster.demand = asked.min(takes);
             overflow += asked - cluster.demand;
         }
-        let room = |cluster: &Cluster| (cluster.carries(floor(minute)) - cluster.demand).max(0.0);
+        let room = |cluster: &Cluster| (cluster.carries(minute) - cluster.demand).max(0.0);
         let rooms: Vec<f64> = self.clusters.iter().map(room).collect();
         let all: f64 = rooms.iter().sum();
         let spilled = overflow.min(all);
@@ -308,7 +310,7 @@ impl Cluster {
         let wants = if within {
             self.ready
         } else {
-            floor(self.demand.ceil())
+            Replicas::from_f64_ceil(self.demand).get()
         };
         self.wanted.push_back(wants);
         if self.wanted.len() > HELD {
@@ -385,15 +387,6 @@ fn along(points: &[(f64, f64)], x: f64) -> f64 {
         before = Some((*at, *value));
     }
     before.map_or(0.0, |(_, value)| value)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast saturates"
-)]
-fn floor(value: f64) -> u32 {
-    value as u32
 }
 
 #[cfg(test)]
