@@ -80,23 +80,11 @@ pub enum AppError {
     },
 }
 
-/// Runs one controller until `shutdown` completes.
+/// Runs one controller until `shutdown` completes; its metrics are added to `telemetry`.
 ///
 /// # Errors
 /// [`AppError`] when it cannot start, or when a part of it dies.
 pub async fn run(
-    config: Config,
-    machine: Machine,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), AppError> {
-    run_with(config, machine, Arc::new(Telemetry::default()), shutdown).await
-}
-
-/// Runs one controller like [`run`], with metrics that the caller reads as well.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_with(
     config: Config,
     machine: Machine,
     telemetry: Arc<Telemetry>,
@@ -155,7 +143,11 @@ impl Process {
         if !self.config.object_metrics {
             self.telemetry.hide_objects();
         }
-        let campaign = campaign.map(|campaign| clusters.eligible_when_current(campaign));
+        // A candidate leaves the lease to others while its copy of the hub is out of date.
+        let campaign = campaign.map(|campaign| {
+            let hub = Arc::clone(&clusters.hub);
+            campaign.eligible_when(move || hub.is_current())
+        });
         let mut parts = Parts::new();
         let mut stop = self.spawn_controllers(&mut parts, &clusters, shared);
         parts.spawn(forecaster.run().map(|()| "forecaster"));
@@ -352,16 +344,6 @@ struct Clusters {
     members: Arc<Fleets>,
     /// The right of this process to write to the clusters.
     leadership: Leadership,
-}
-
-// === impl Clusters ===
-
-impl Clusters {
-    /// Returns a candidate that leaves the lease to others while its copy of the hub is out of date.
-    fn eligible_when_current(&self, campaign: Campaign<KubeLease>) -> Campaign<KubeLease> {
-        let hub = Arc::clone(&self.hub);
-        campaign.eligible_when(move || hub.is_current())
-    }
 }
 
 /// Starts the watches of all clusters, and the tasks that publish their state.

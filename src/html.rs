@@ -7,7 +7,7 @@
 //! Html::element("td", &[("class", "short")], [Html::text("<b>")])  -->  <td class="short">&lt;b&gt;</td>
 //! ```
 
-use foretide_chart::{Chart, Scatter};
+use foretide_chart::Drawing;
 
 use foretide_base::printable;
 
@@ -45,13 +45,8 @@ impl Html {
     }
 
     /// A chart, whose style is [`foretide_chart::STYLE`].
-    pub fn chart(chart: &Chart) -> Self {
-        Self(chart.fragment())
-    }
-
-    /// A chart of results against two measures, in the same style.
-    pub fn scatter(scatter: &Scatter) -> Self {
-        Self(scatter.fragment())
+    pub fn drawing(drawing: &Drawing) -> Self {
+        Self(drawing.fragment())
     }
 
     /// A stylesheet of the program.

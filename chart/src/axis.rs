@@ -135,15 +135,18 @@ pub fn longest_step(instants: &[Timestamp]) -> f64 {
     }
 }
 
+/// Seconds since the epoch.
 pub fn second(at: Timestamp) -> f64 {
     at.as_duration().as_secs_f64()
 }
 
+/// A count of columns or rows, for calculations of places.
 #[expect(clippy::cast_precision_loss, reason = "counts of columns and rows")]
 pub fn real(count: usize) -> f64 {
     count as f64
 }
 
+/// The column or row that a place is in; the first one for a place before it.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -6,7 +6,7 @@ use crate::{
     Role, Unit,
     axis::real,
     scale::Scale,
-    svg::{GAP, LEFT, Length, NAME, SMALL, Sheet, Sign, Text, width},
+    svg::{Drawing, GAP, LEFT, Length, NAME, SMALL, Sheet, Sign, Text, width},
 };
 
 /// The height of a bar, and of the bar of what runs inside it.
@@ -64,17 +64,8 @@ impl Default for Bars {
 }
 
 impl Bars {
-    /// The bars as a file that stands alone, readable on a light and on a dark ground.
-    pub fn svg(&self) -> String {
-        self.sheet().file()
-    }
-
-    /// The bars without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
-    pub fn fragment(&self) -> String {
-        self.sheet().fragment()
-    }
-
-    fn sheet(&self) -> Sheet {
+    /// Draws the bars.
+    pub fn draw(&self) -> Drawing {
         let mut sheet = Sheet::new(&self.title, &self.description, self.width);
         let wide = sheet.width - 2.0 * LEFT;
         let highest = self.bars.iter().map(Bar::highest).max().unwrap_or(0);
@@ -99,54 +90,33 @@ impl Bars {
             };
             sheet.anchored("value", anchor, (line, bottom + 16.0), &text);
         }
-        sheet.path("class=\"grid\"", &grid);
+        sheet.path("grid", &grid);
         for bar in &self.bars {
             bar.draw(&mut sheet, |count| place(f64::from(count), scale, wide));
         }
         sheet.height = bottom + 16.0 + GAP;
         sheet.legend(&self.signs());
-        sheet
+        Drawing(sheet)
     }
 
     fn signs(&self) -> Vec<Sign<'static>> {
-        let desired = Role::Desired;
-        let signs = [
-            (true, desired.class("bar"), false, "minReplicas"),
-            (true, desired.class("bar soft"), false, "up to maxReplicas"),
-            (
-                self.any(|bar| bar.ready.is_some() && !bar.is_lost),
-                Role::Floor.class("bar"),
-                false,
-                "ready",
-            ),
-            (
-                self.any(|bar| bar.ready.is_some() && bar.is_lost),
-                Role::Floor.class("bar soft"),
-                false,
-                "ready when last seen",
-            ),
-            (
-                self.any(|bar| bar.pending > 0),
-                Role::Short.class("bar"),
-                false,
-                "pending",
-            ),
-            (
-                self.any(|bar| bar.capacity.is_some()),
-                Role::Cron.class("rule capacity"),
-                true,
-                "capacity",
-            ),
+        let mut signs = vec![
+            Sign::new(Role::Desired, "bar", "minReplicas"),
+            Sign::new(Role::Desired, "bar soft", "up to maxReplicas"),
         ];
+        if self.any(|bar| bar.ready.is_some() && !bar.is_lost) {
+            signs.push(Sign::new(Role::Floor, "bar", "ready"));
+        }
+        if self.any(|bar| bar.ready.is_some() && bar.is_lost) {
+            signs.push(Sign::new(Role::Floor, "bar soft", "ready when last seen"));
+        }
+        if self.any(|bar| bar.pending > 0) {
+            signs.push(Sign::new(Role::Short, "bar", "pending"));
+        }
+        if self.any(|bar| bar.capacity.is_some()) {
+            signs.push(Sign::new(Role::Cron, "rule capacity", "capacity"));
+        }
         signs
-            .into_iter()
-            .filter(|(shown, ..)| *shown)
-            .map(|(_, class, line, text)| Sign {
-                class,
-                line,
-                text: text.into(),
-            })
-            .collect()
     }
 
     fn any(&self, has: fn(&Bar) -> bool) -> bool {
@@ -194,10 +164,7 @@ impl Bar {
         }
         if let Some(capacity) = self.capacity {
             let data = format!("M{} {}v{}", Length(x(capacity)), Length(y - 4.0), BAR + 8.0);
-            sheet.path(
-                &format!("class=\"{}\"", Role::Cron.class("rule capacity")),
-                &data,
-            );
+            sheet.path(&Role::Cron.class("rule capacity"), &data);
         }
         sheet.body.push_str("</g>\n");
         sheet.height = y + BAR + BELOW;
@@ -252,6 +219,7 @@ mod tests {
             }],
             ..Bars::default()
         }
+        .draw()
         .svg();
         assert!(
             svg.contains("<title>a&lt;b: 2 to 8 replicas, 3 ready, 1 pending, capacity 10</title>")
@@ -293,6 +261,7 @@ mod tests {
             bars,
             ..Bars::default()
         }
+        .draw()
         .svg();
         assert!(svg.contains("<rect class=\"floor bar soft\""), "{svg}");
         assert!(!svg.contains("\"floor bar\""), "{svg}");
@@ -301,7 +270,7 @@ mod tests {
 
     #[test]
     fn no_members_are_no_bars() {
-        let svg = Bars::default().svg();
+        let svg = Bars::default().draw().svg();
         assert!(!svg.contains("<rect") && !svg.contains("NaN"), "{svg}");
     }
 }

@@ -3,7 +3,7 @@
 //! Bars stand at civil times, as people write windows. On the day of a clock change a bar may begin and end at a time
 //! that occurs twice; it is then drawn in two pieces, before and after the change.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::fmt::Write as _;
 
 use jiff::{
     Timestamp, ToSpan,
@@ -14,7 +14,7 @@ use jiff::{
 use crate::{
     Role, Window,
     axis::{real, second},
-    svg::{GAP, LEFT, Length, SMALL, Sheet, Sign, Text, span_attributes, width},
+    svg::{Drawing, GAP, LEFT, Length, SMALL, Sheet, Sign, Text, span_attributes, width},
 };
 
 /// The height of a bar, its distance to the next, and the margin of a row.
@@ -85,17 +85,8 @@ impl Default for Calendar {
 }
 
 impl Calendar {
-    /// The calendar as a file that stands alone, readable on a light and on a dark ground.
-    pub fn svg(&self) -> String {
-        self.sheet().file()
-    }
-
-    /// The calendar without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
-    pub fn fragment(&self) -> String {
-        self.sheet().fragment()
-    }
-
-    fn sheet(&self) -> Sheet {
+    /// Draws the calendar.
+    pub fn draw(&self) -> Drawing {
         let mut sheet = Sheet::new(&self.title, &self.description, self.width);
         let days: Vec<Day> = (0..i64::from(self.days))
             .map_while(|day| Day::new(self.first.checked_add(day.days()).ok()?, &self.zone))
@@ -121,17 +112,17 @@ impl Calendar {
             let x = Length(hours.x(f64::from(hour) / 24.0));
             let _infallible = write!(grid, "M{x} {}V{}", Length(top), Length(sheet.height));
         }
-        sheet.path("class=\"grid\"", &grid);
+        sheet.path("grid", &grid);
         sheet.body.push_str(&rows);
         sheet.legend(&self.signs(&days, &names));
-        sheet
+        Drawing(sheet)
     }
 
     fn row(&self, sheet: &mut Sheet, day: &Day, hours: Hours, names: &[&str]) {
         let y = sheet.height + MARGIN;
         let edge = match day.date.weekday() {
-            Weekday::Monday => "class=\"now\"",
-            _ => "class=\"grid\"",
+            Weekday::Monday => "now",
+            _ => "grid",
         };
         let (left, right) = (Length(LEFT), Length(hours.x(1.0)));
         sheet.path(edge, &format!("M{left} {}H{right}", Length(sheet.height)));
@@ -232,16 +223,16 @@ impl Calendar {
         let mut signs: Vec<_> = names
             .iter()
             .zip(1..)
-            .map(|(name, number)| sign(Role::Cron, "bar soft", format!("{number} {name}")))
+            .map(|(name, number)| Sign::new(Role::Cron, "bar soft", format!("{number} {name}")))
             .collect();
         if signs.is_empty() {
-            signs.push(sign(Role::Cron, "bar soft", "window"));
+            signs.push(Sign::new(Role::Cron, "bar soft", "window"));
         }
         if changes {
-            signs.push(sign(Role::Short, "bar soft", "clock change"));
+            signs.push(Sign::new(Role::Short, "bar soft", "clock change"));
         }
         if now.is_some() {
-            signs.push(sign(Role::Short, "line", "now"));
+            signs.push(Sign::new(Role::Short, "line", "now"));
         }
         signs
     }
@@ -373,15 +364,6 @@ impl Hours {
     }
 }
 
-/// The sign of a mark of a role: a line if the mark is one, else a square.
-fn sign(role: Role, mark: &str, text: impl Into<Cow<'static, str>>) -> Sign<'static> {
-    Sign {
-        class: role.class(mark),
-        line: mark == "line",
-        text: text.into(),
-    }
-}
-
 /// A part of a day as a time of day.
 fn clock(part: f64) -> String {
     let minutes = crate::axis::floor((part * 1440.0).round());
@@ -473,6 +455,7 @@ mod tests {
             ],
             ..Calendar::default()
         }
+        .draw()
         .svg();
         for text in [
             ">shop/web office<",
@@ -506,6 +489,7 @@ mod tests {
             ],
             ..Calendar::default()
         }
+        .draw()
         .svg();
         assert!(svg.contains("<title>clock change: 02:00 to 03:00 is skipped, then CEST</title>"));
         assert!(svg.contains("<title>&lt;b&gt;: Sat 28 Mar 10:00 to Sat 28 Mar 14:00</title>"));

@@ -9,7 +9,10 @@ use crate::{
     axis::{Axis, floor, label, ticks},
     path::Plot,
     scale::Scale,
-    svg::{GAP, LEFT, LINE, Length, NAME, SMALL, Sheet, Sign, Text, lines, span_attributes, width},
+    svg::{
+        Drawing, GAP, LEFT, LINE, Length, NAME, SMALL, Sheet, Sign, Text, lines, span_attributes,
+        width,
+    },
 };
 
 /// Room for the name above each plot, and for the times below the last.
@@ -29,19 +32,8 @@ const NAMES: usize = 3;
 // === impl Chart ===
 
 impl Chart {
-    /// The chart as a file that stands alone, readable on a light and on a dark ground.
-    ///
-    /// A span without length, and values that are not finite, are left out; names are escaped.
-    pub fn svg(&self) -> String {
-        self.sheet().file()
-    }
-
-    /// The chart without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
-    pub fn fragment(&self) -> String {
-        self.sheet().fragment()
-    }
-
-    fn sheet(&self) -> Sheet {
+    /// Draws the chart. A span without length, and values that are not finite, are left out; names are escaped.
+    pub fn draw(&self) -> Drawing {
         let mut sheet = Sheet::new(&self.title, &self.description, self.width);
         sheet.attributes = span_attributes(self.span);
         let scales: Vec<Scale> = self.panels.iter().map(|panel| self.scale(panel)).collect();
@@ -66,7 +58,7 @@ impl Chart {
         }
         sheet.height += TIMES;
         sheet.legend(&self.signs());
-        sheet
+        Drawing(sheet)
     }
 
     fn scale(&self, panel: &Panel) -> Scale {
@@ -159,7 +151,7 @@ impl Chart {
                 plot.bottom()
             );
         }
-        sheet.path("class=\"grid\"", &data);
+        sheet.path("grid", &data);
         if !labeled {
             return;
         }
@@ -197,15 +189,12 @@ impl Chart {
         }
         let mut signs: Vec<Sign<'_>> = Vec::new();
         for layer in known {
-            let class = layer.role.class(layer.mark.as_str());
+            let new = Sign::new(layer.role, layer.mark.as_str(), &layer.name);
+            let mut known = signs.iter_mut();
             let is_rule = matches!(layer.mark, Mark::Rule(_));
-            match signs.iter_mut().find(|sign| is_rule && sign.class == class) {
-                Some(sign) => sign.text = format!("{}, {}", sign.text, layer.name).into(),
-                None => signs.push(Sign {
-                    class,
-                    line: layer.mark.is_line(),
-                    text: layer.name.as_str().into(),
-                }),
+            match known.find(|known| is_rule && known.class == new.class) {
+                Some(known) => known.text = format!("{}, {}", known.text, layer.name).into(),
+                None => signs.push(new),
             }
         }
         signs
@@ -235,10 +224,6 @@ impl Mark {
             Self::Rule(_) => true,
             Self::Shortage(shortages) => !shortages.is_empty(),
         }
-    }
-
-    const fn is_line(&self) -> bool {
-        matches!(self, Self::Steps(_) | Self::Line(_) | Self::Rule(_))
     }
 
     /// The highest finite value, at least zero.
@@ -294,11 +279,14 @@ fn head(sheet: &mut Sheet, panel: &Panel, right: f64) {
 }
 
 fn draw(sheet: &mut Sheet, layer: &Layer, plot: Plot) {
-    let tint = format!("class=\"{}\"", layer.role.class("tint"));
-    sheet.path(&tint, &plot.tint(&layer.mark));
-    let class = layer.role.class(layer.mark.as_str());
-    let attributes = format!("class=\"layer {class}\" data-layer=\"{}\"", Text(&layer.id));
-    sheet.path(&attributes, &plot.data(&layer.mark));
+    sheet.path(&layer.role.class("tint"), &plot.tint(&layer.mark));
+    let data = plot.data(&layer.mark);
+    if !data.is_empty() {
+        let (class, id) = (layer.role.class(layer.mark.as_str()), Text(&layer.id));
+        sheet.add(format_args!(
+            "<path class=\"layer {class}\" data-layer=\"{id}\" d=\"{data}\"/>"
+        ));
+    }
 }
 
 /// Shaded windows, with their names where there is room.
@@ -355,7 +343,7 @@ fn values(sheet: &mut Sheet, panel: &Panel, plot: Plot, scale: Scale) {
         let _infallible = write!(data, "M{LEFT} {y}H{right}");
         sheet.text("value", x, y.0 + 4.5, &panel.unit.label(value));
     }
-    sheet.path("class=\"grid\"", &data);
+    sheet.path("grid", &data);
     sheet.text("value", x, plot.y - 12.0, panel.unit.word());
 }
 

@@ -4,8 +4,9 @@
 //! out, and `now` is an argument. It knows no forecaster and no autoscaler; a caller fills a [`Chart`] with layers.
 //!
 //! ```text
-//! Chart { panels: [Panel { layers: [Layer { id, name, role, mark }] }] } --svg-----> a file that stands alone
-//!                                                                        --fragment> a part of a page with STYLE
+//! Chart { panels: [Panel { layers: [Layer { id, name, role, mark }] }] } --draw--> Drawing
+//! Drawing --svg-----> a file that stands alone
+//!         --fragment> a part of a page with STYLE
 //! ```
 //!
 //! ```
@@ -26,7 +27,7 @@
 //!     }],
 //!     ..Chart::default()
 //! };
-//! assert!(chart.svg().contains("data-layer=\"serving\""));
+//! assert!(chart.draw().svg().contains("data-layer=\"serving\""));
 //! ```
 
 mod axis;
@@ -44,12 +45,12 @@ mod thin;
 use jiff::{Timestamp, tz::TimeZone};
 
 pub use self::{
-    axis::{Axis, label, longest_step, ticks},
+    axis::{Axis, floor, label, longest_step, real, second, ticks},
     bars::{Bar, Bars},
     calendar::Calendar,
     scatter::{Dot, Scatter},
     sparkline::Sparkline,
-    svg::STYLE,
+    svg::{Drawing, STYLE},
 };
 
 /// Panels one above the other, on one time axis.

@@ -34,12 +34,7 @@ impl Pen {
 
     /// A line across, then one up or down.
     pub fn step(&mut self, x: Length, y: Length) {
-        let level = self.at.1;
-        let to = tenths(x);
-        if to != self.at.0 {
-            self.command('h', &[to - self.at.0]);
-        }
-        self.at = (to, level);
+        self.across(x);
         self.line(x, y);
     }
 

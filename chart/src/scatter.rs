@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::{
     Role, Unit,
     scale::Scale,
-    svg::{GAP, LEFT, LINE, Length, SMALL, Sheet, Text, width},
+    svg::{Drawing, GAP, LEFT, LINE, Length, SMALL, Sheet, Text, width},
 };
 
 /// The radius of a dot.
@@ -78,19 +78,8 @@ impl Default for Scatter {
 }
 
 impl Scatter {
-    /// The dots as a file that stands alone, readable on a light and on a dark ground.
-    ///
-    /// Dots that are not finite are left out.
-    pub fn svg(&self) -> String {
-        self.sheet().file()
-    }
-
-    /// The dots without styles, for a page whose stylesheet contains [`STYLE`](crate::STYLE).
-    pub fn fragment(&self) -> String {
-        self.sheet().fragment()
-    }
-
-    fn sheet(&self) -> Sheet {
+    /// Draws the dots; those that are not finite are left out.
+    pub fn draw(&self) -> Drawing {
         let mut sheet = Sheet::new(&self.title, &self.description, self.width);
         let dots: Vec<&Dot> = self
             .dots
@@ -114,7 +103,7 @@ impl Scatter {
             self.dot(&mut sheet, dot, &frame);
             label(&mut sheet, dot, &frame, &mut taken);
         }
-        sheet
+        Drawing(sheet)
     }
 
     /// Both axes with their lines; the sheet ends below them.
@@ -163,7 +152,7 @@ impl Scatter {
             let at = (x, frame.y.1 + 18.0);
             sheet.anchored("value", "middle", at, &self.x.1.label(value));
         }
-        sheet.path("class=\"grid\"", &grid);
+        sheet.path("grid", &grid);
         sheet.height = frame.y.1 + 18.0 + LINE;
         sheet.anchored("", "end", (frame.right, sheet.height), &self.x.0);
         sheet.height += GAP;
@@ -228,7 +217,7 @@ fn join(sheet: &mut Sheet, role: Role, places: &[(f64, f64)], taken: &mut Vec<Ar
             taken.push([x - 1.0, y - 1.0, x + 1.0, y + 1.0]);
         }
     }
-    sheet.path(&format!("class=\"{}\"", role.class("line")), &data);
+    sheet.path(&role.class("line"), &data);
 }
 
 /// Writes the name beside its dot, on the first side where it touches nothing.
@@ -281,7 +270,7 @@ mod tests {
             ],
             ..Scatter::default()
         };
-        let svg = scatter.svg();
+        let svg = scatter.draw().svg();
         let circle = |part: &str| svg.lines().find(|line| line.contains(part)).unwrap();
         let plain = circle("<title>plain: 100 %, 50 min</title>");
         assert!(
@@ -297,7 +286,7 @@ mod tests {
 
     #[test]
     fn no_dots_are_an_empty_frame() {
-        let svg = Scatter::default().svg();
+        let svg = Scatter::default().draw().svg();
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 }

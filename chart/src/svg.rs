@@ -35,7 +35,12 @@ pub const STYLE: &str = "\
 .chart .window{fill:currentColor;fill-opacity:.2}.chart .bar{fill:currentColor}.chart .soft{fill-opacity:.22;stroke:currentColor;stroke-width:.8}\
 .chart .dot{fill:currentColor}";
 
+/// A picture that can be written.
+#[derive(Debug)]
+pub struct Drawing(pub(crate) Sheet);
+
 /// A picture in the making: the elements so far, and the frame.
+#[derive(Debug)]
 pub struct Sheet {
     pub title: String,
     pub description: String,
@@ -54,6 +59,19 @@ pub struct Sign<'a> {
     pub text: Cow<'a, str>,
 }
 
+// === impl Sign ===
+
+impl<'a> Sign<'a> {
+    /// The sign of a mark of a role, which is drawn as a line if the mark is one.
+    pub fn new(role: Role, mark: &str, text: impl Into<Cow<'a, str>>) -> Self {
+        Self {
+            class: role.class(mark),
+            line: mark.starts_with("line") || mark.starts_with("steps") || mark.starts_with("rule"),
+            text: text.into(),
+        }
+    }
+}
+
 /// A length in pixels, with one decimal at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Length(pub(crate) f64);
@@ -70,6 +88,21 @@ pub const GAP: f64 = 8.0;
 pub const SMALL: f64 = 13.0;
 pub const NAME: f64 = 15.0;
 const TITLE: f64 = 16.0;
+
+// === impl Drawing ===
+
+impl Drawing {
+    /// The picture as a file that stands alone, readable on a light and on a dark ground.
+    pub fn svg(&self) -> String {
+        self.0
+            .framed(&format!("<style>{}</style>\n", plain_style()))
+    }
+
+    /// The picture without styles, for a page whose stylesheet contains [`STYLE`].
+    pub fn fragment(&self) -> String {
+        self.0.framed("")
+    }
+}
 
 // === impl Sheet ===
 
@@ -95,18 +128,7 @@ impl Sheet {
         sheet
     }
 
-    /// The picture as a file that stands alone.
-    pub fn file(self) -> String {
-        let style = format!("<style>{}</style>\n", plain_style());
-        self.framed(&style)
-    }
-
-    /// The picture as a part of a page.
-    pub fn fragment(self) -> String {
-        self.framed("")
-    }
-
-    fn framed(self, style: &str) -> String {
+    fn framed(&self, style: &str) -> String {
         let (width, height) = (Length(self.width), Length(self.height));
         let (title, description) = (Text(&self.title), Text(&self.description));
         let description = match self.description.as_str() {
@@ -127,9 +149,9 @@ impl Sheet {
     }
 
     /// Adds a path, unless it is empty.
-    pub fn path(&mut self, attributes: &str, data: &str) {
+    pub fn path(&mut self, class: &str, data: &str) {
         if !data.is_empty() {
-            self.add(format_args!("<path {attributes} d=\"{data}\"/>"));
+            self.add(format_args!("<path class=\"{class}\" d=\"{data}\"/>"));
         }
     }
 
@@ -167,7 +189,7 @@ impl Sheet {
             } else {
                 format!("M{start} {low}v-11h14v11Z")
             };
-            self.path(&format!("class=\"{}\"", sign.class), &data);
+            self.path(&sign.class, &data);
             self.text("", x + LINE + 2.0, base, &sign.text);
             x += wide + LINE;
         }
@@ -265,19 +287,13 @@ pub fn span_attributes((from, until): (Timestamp, Timestamp)) -> String {
 /// The stylesheet of a file that stands alone: custom properties are replaced by their fallbacks, as not every viewer
 /// of SVG knows them.
 fn plain_style() -> String {
-    let mut style = String::new();
-    let mut rest = STYLE;
-    while let Some((before, after)) = rest.split_once("var(") {
-        let (property, after) = after.split_once(')').unwrap_or((after, ""));
-        style.push_str(before);
-        style.push_str(
-            property
-                .split_once(',')
-                .map_or("", |(_, fallback)| fallback),
-        );
-        rest = after;
-    }
-    style + rest
+    let mut pieces = STYLE.split("var(");
+    let start = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(start, |style, piece| {
+        let (property, after) = piece.split_once(')').unwrap_or((piece, ""));
+        let (_, fallback) = property.split_once(',').unwrap_or_default();
+        style + fallback + after
+    })
 }
 
 #[cfg(test)]
@@ -390,11 +406,8 @@ mod tests {
             !plain.contains("var(") && plain.contains("{color:#1863fe}"),
             "{plain}"
         );
-        let (file, part) = (
-            Sheet::new("t", "", 100).file(),
-            Sheet::new("t", "", 100).fragment(),
-        );
-        assert!(file.contains(&format!("<style>{plain}</style>")));
-        assert!(!part.contains("style"), "{part}");
+        let drawing = Drawing(Sheet::new("t", "", 100));
+        assert!(drawing.svg().contains(&format!("<style>{plain}</style>")));
+        assert!(!drawing.fragment().contains("style"));
     }
 }

@@ -51,17 +51,17 @@ pub fn bands(run: &[Band], column: impl Fn(&Band) -> usize) -> Vec<Band> {
 
 /// The shortages of each column as one, from the least there was to the most that was needed.
 pub fn shortages(shortages: &[Shortage], column: impl Fn(&Shortage) -> usize) -> Vec<Shortage> {
-    let mut kept: Vec<Shortage> = Vec::new();
-    for group in shortages.chunk_by(|left, right| column(left) == column(right)) {
-        let joined = group.iter().copied().reduce(|left, right| Shortage {
-            at: left.at.min(right.at),
-            until: left.until.max(right.until),
-            had: left.had.min(right.had),
-            needed: left.needed.max(right.needed),
-        });
-        kept.extend(joined);
-    }
-    kept
+    shortages
+        .chunk_by(|left, right| column(left) == column(right))
+        .filter_map(|group| {
+            group.iter().copied().reduce(|left, right| Shortage {
+                at: left.at.min(right.at),
+                until: left.until.max(right.until),
+                had: left.had.min(right.had),
+                needed: left.needed.max(right.needed),
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -160,7 +160,7 @@ impl fmt::Display for Replicas {
 }
 
 /// The smallest and the largest count that is allowed. By default both are zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReplicaBounds {
     /// `minReplicas`.
     pub min: Replicas,

@@ -88,7 +88,7 @@ fn picture(
         ],
         ..Chart::default()
     };
-    Ok(chart.svg())
+    Ok(chart.draw().svg())
 }
 
 /// Minutes at the end of a trace.

@@ -15,6 +15,7 @@ use foretide_kube::{
 const FLEET_CHECK_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 
 /// The member clusters; none where the namespace of their Secrets is not configured.
+#[derive(Debug)]
 pub struct Fleets {
     pub members: Option<MemberRegistry>,
     pub hub: Arc<KubeCluster>,

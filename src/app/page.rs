@@ -1,6 +1,6 @@
 //! The page of a controller: the state of its process, and the task that compares autoscalers with a plain HPA.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -23,6 +23,7 @@ const BETWEEN: SignedDuration = SignedDuration::from_millis(100);
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
 
 /// State of this process for the page.
+#[derive(Debug)]
 pub struct PageHost {
     pub machine: Machine,
     pub telemetry: Arc<Telemetry>,
@@ -31,14 +32,6 @@ pub struct PageHost {
     pub members: Arc<Fleets>,
     pub started: Contact,
     pub namespace: Option<String>,
-}
-
-// === impl PageHost ===
-
-impl fmt::Debug for PageHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageHost").finish_non_exhaustive()
-    }
 }
 
 impl Host for PageHost {
@@ -78,6 +71,8 @@ impl Host for PageHost {
     }
 }
 
+// === impl PageHost ===
+
 impl PageHost {
     fn watch(&self, watch: &WatchReport) -> SourceHealth {
         let age = watch.silent_since(&self.started).age().as_secs_f64();
@@ -91,16 +86,12 @@ impl PageHost {
             None => String::new(),
         };
         SourceHealth {
-            name: format!("watch of {}", watch.kind),
-            healthy: problem.is_empty(),
             age_seconds: Some(age),
             errors: watch.errors,
-            problem,
+            ..source(format!("watch of {}", watch.kind), problem)
         }
     }
-}
 
-impl PageHost {
     /// The copies of objects in memory, if they have a limit.
     fn memory(&self) -> Option<SourceHealth> {
         let limit = self.machine.memory()?.limit() >> 20;
@@ -113,13 +104,18 @@ impl PageHost {
                 "the limit of {limit} MiB does not hold {objects} objects of {place}, which holds most"
             )
         });
-        Some(SourceHealth {
-            name: "memory".to_owned(),
-            healthy: problem.is_empty(),
-            age_seconds: None,
-            errors: 0,
-            problem,
-        })
+        Some(source("memory".to_owned(), problem))
+    }
+}
+
+/// A source of data, which is healthy without a problem.
+fn source(name: String, problem: String) -> SourceHealth {
+    SourceHealth {
+        name,
+        healthy: problem.is_empty(),
+        age_seconds: None,
+        errors: 0,
+        problem,
     }
 }
 
@@ -127,13 +123,7 @@ fn server(server: ServerHealth) -> SourceHealth {
     let unanswered = "several queries in a row were not answered";
     let hangs = server.is_circuit_open.then(|| unanswered.to_owned());
     let problem = hangs.or(server.credential_problem).unwrap_or_default();
-    SourceHealth {
-        name: format!("Prometheus {}", server.name),
-        healthy: problem.is_empty(),
-        age_seconds: None,
-        errors: 0,
-        problem,
-    }
+    source(format!("Prometheus {}", server.name), problem)
 }
 
 fn member(report: MemberReport) -> MemberState {

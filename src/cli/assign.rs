@@ -71,7 +71,7 @@ pub fn run(args: &AssignArgs, context: &CommandContext) -> Result<CommandOutput,
         return Err(Failure::invalid("expected a FederatedHPA"));
     };
     let fleet = NamedFleet {
-        name: fdhpa.metadata.name.unwrap_or_default(),
+        name: fdhpa.metadata.name.clone().unwrap_or_default(),
         spec: *spec,
     };
     let clusters = clusters(&args.clusters)?;

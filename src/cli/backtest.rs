@@ -153,7 +153,7 @@ pub fn run(
         ReportFormat::Table => CommandOutput::text(view::text(&report, screen)),
         ReportFormat::Json => CommandOutput::json("Backtest", &report),
         ReportFormat::Csv => CommandOutput::text(view::csv(&report)),
-        ReportFormat::Svg => CommandOutput::text(page::chart(&report).svg()),
+        ReportFormat::Svg => CommandOutput::text(page::chart(&report).draw().svg()),
         ReportFormat::Html => CommandOutput::text(page::html(&report)?),
     };
     Ok(CommandOutput {

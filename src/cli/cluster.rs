@@ -8,8 +8,11 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::output::Failure;
 use foretide_api::ports::ClusterError;
-use foretide_base::{error::chain, machine::Machine};
+use foretide_base::machine::Machine;
 use foretide_kube::cluster::{ConnectError, Connection};
+
+/// The names of the flags that select a cluster.
+pub const FLAGS: &str = "--kubeconfig or --context";
 
 /// Flags that select a cluster.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -63,7 +66,7 @@ impl ClusterArgs {
         let connection = runtime.block_on(connection);
         Ok(ReadCluster {
             runtime,
-            connection: connection.map_err(|error| unconnected(&error))?,
+            connection: connection.map_err(|error| unconnected(&error, FLAGS))?,
         })
     }
 }
@@ -92,7 +95,7 @@ impl ReadCluster<'_> {
                 "no EffectiveHorizontalPodAutoscaler, HorizontalPodAutoscaler or ScaledObject {namespace}/{name} \
                  found; list them with: kubectl get hpa -n {namespace}"
             )),
-            error => Failure::runtime(chain(&error)),
+            error => Failure::outside(error),
         })?;
         Ok(Document::of(format!("{namespace}/{name}"), &found))
     }
@@ -110,11 +113,10 @@ impl ReadCluster<'_> {
     }
 }
 
-/// The failure of a connection with one source of the error: the client library's errors repeat their sources.
-pub fn unconnected(error: &ConnectError) -> Failure {
+/// The failure of a connection with one source of the error: the client library's errors repeat their sources. The flags
+/// are those that select the cluster.
+pub fn unconnected(error: &ConnectError, flags: &str) -> Failure {
     let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
     let cause = cause.unwrap_or_default();
-    Failure::runtime(format!(
-        "{error}{cause}; select another one with --kubeconfig or --context"
-    ))
+    Failure::runtime(format!("{error}{cause}; select another one with {flags}"))
 }

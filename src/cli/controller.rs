@@ -1,6 +1,6 @@
 //! `foretide controller`: runs the service until SIGINT or SIGTERM.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use crate::{
     app,
@@ -22,6 +22,6 @@ pub fn run(args: ControllerArgs, machine: &Machine) -> ExitCode {
     };
     let log = args.log.clone();
     service::run(&log, Config::try_from(args), |config| {
-        app::run(config, machine.clone(), shutdown_signal())
+        app::run(config, machine.clone(), Arc::default(), shutdown_signal())
     })
 }

@@ -7,7 +7,8 @@ use foretide_domain::cron::{
 };
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::{
     context::CommandContext,
@@ -82,6 +83,26 @@ pub enum CronError {
     NeverActive(WindowProblem),
 }
 
+/// One firing of an expression.
+#[derive(Serialize)]
+struct Firing {
+    at: Timestamp,
+    local: String,
+    remark: Option<String>,
+}
+
+/// One time in which a window is active.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Opening {
+    start: Timestamp,
+    end: Option<Timestamp>,
+    local_start: String,
+    local_end: Option<String>,
+    length: Option<String>,
+    remark: Option<String>,
+}
+
 impl From<WindowError> for CronError {
     fn from(error: WindowError) -> Self {
         match error {
@@ -144,41 +165,20 @@ fn next_firings(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String,
         return Err(CronError::NeverFires(args.expr.clone()));
     }
     let from = just_before(begin(args, &zone, now)?);
-    let found: Vec<Occurrence> = occurrences(&expression, &zone, from)
+    let firings = occurrences(&expression, &zone, from)
         .take(usize::from(args.count))
-        .collect();
-    Ok(match args.output {
-        OutputFormat::Table => firings_table(&found, &expression, &zone),
-        OutputFormat::Json => {
-            let items = found.iter().map(|found| firing_item(found, &zone));
-            let items: Vec<_> = items.collect();
-            CommandOutput::json("CronFirings", json!({ "items": items })).text
-        }
-    })
-}
-
-fn firings_table(found: &[Occurrence], expression: &Expression, zone: &Zone) -> String {
+        .map(|found| Firing {
+            at: found.at,
+            local: shown(found.at, &zone),
+            remark: standing_remark(&found),
+        });
+    if args.output == OutputFormat::Json {
+        return Ok(items("CronFirings", firings));
+    }
     let header = ["FIRES", "UTC", "REMARK"];
-    let rows = found.iter().map(|found| {
-        [
-            shown(found.at, zone),
-            found.at.to_string(),
-            standing_remark(found).unwrap_or_default(),
-        ]
-    });
-    format!(
-        "{expression} in {}\n{}",
-        zone.name(),
-        Screen::default().table(header, rows)
-    )
-}
-
-fn firing_item(found: &Occurrence, zone: &Zone) -> Value {
-    json!({
-        "at": found.at.to_string(),
-        "local": shown(found.at, zone),
-        "remark": standing_remark(found),
-    })
+    let rows = firings.map(|it| [it.local, it.at.to_string(), it.remark.unwrap_or_default()]);
+    let table = Screen::default().table(header, rows);
+    Ok(format!("{expression} in {}\n{table}", zone.name()))
 }
 
 /// The effect of a clock change on one firing.
@@ -212,56 +212,34 @@ fn next_windows(
         return Err(CronError::NeverActive(problem));
     }
     let from = begin(args, window.start_zone(), now)?;
-    let found: Vec<Activity> = window
+    let openings = window
         .activities(from)
         .take(usize::from(args.count))
-        .collect();
-    Ok(match args.output {
-        OutputFormat::Table => windows_table(&found, &window),
-        OutputFormat::Json => {
-            let items = found.iter().map(|activity| window_item(*activity, &window));
-            let items: Vec<_> = items.collect();
-            CommandOutput::json("CronWindows", json!({ "items": items })).text
-        }
-    })
-}
-
-fn windows_table(found: &[Activity], window: &Window) -> String {
-    let header = ["START", "END", "LENGTH", "REMARK"];
-    let rows = found.iter().map(|activity| {
-        let until = activity.until.map(|until| shown(until, window.end_zone()));
+        .map(|activity| {
+            let Activity { since, until } = activity;
+            Opening {
+                start: since,
+                end: until,
+                local_start: shown(since, window.start_zone()),
+                local_end: until.map(|until| shown(until, window.end_zone())),
+                length: until.map(|until| format!("{:#}", until.duration_since(since))),
+                remark: window_remark(activity, &window),
+            }
+        });
+    if args.output == OutputFormat::Json {
+        return Ok(items("CronWindows", openings));
+    }
+    let rows = openings.map(|it| {
         [
-            shown(activity.since, window.start_zone()),
-            until.unwrap_or_else(|| "no end".to_owned()),
-            length(*activity).unwrap_or_default(),
-            window_remark(*activity, window).unwrap_or_default(),
+            it.local_start,
+            it.local_end.unwrap_or_else(|| "no end".to_owned()),
+            it.length.unwrap_or_default(),
+            it.remark.unwrap_or_default(),
         ]
     });
-    let zone = window.start_zone().name();
-    format!(
-        "{} to {} in {zone}\n{}",
-        window.start(),
-        window.end(),
-        Screen::default().table(header, rows)
-    )
-}
-
-fn window_item(activity: Activity, window: &Window) -> Value {
-    json!({
-        "start": activity.since.to_string(),
-        "end": activity.until.map(|until| until.to_string()),
-        "localStart": shown(activity.since, window.start_zone()),
-        "localEnd": activity.until.map(|until| shown(until, window.end_zone())),
-        "length": length(activity),
-        "remark": window_remark(activity, window),
-    })
-}
-
-fn length(activity: Activity) -> Option<String> {
-    Some(format!(
-        "{:#}",
-        activity.until?.duration_since(activity.since)
-    ))
+    let table = Screen::default().table(["START", "END", "LENGTH", "REMARK"], rows);
+    let (start, end, zone) = (window.start(), window.end(), window.start_zone().name());
+    Ok(format!("{start} to {end} in {zone}\n{table}"))
 }
 
 /// The effect of a clock change on one window: at its start, at its end, or in between.
@@ -295,6 +273,12 @@ fn begin(args: &NextArgs, zone: &Zone, now: Timestamp) -> Result<Timestamp, Cron
         .ok()
         .or_else(|| Some(zone.resolve(from.parse::<DateTime>().ok()?)?.0))
         .ok_or_else(|| CronError::From(from.clone()))
+}
+
+/// A list as JSON.
+fn items<T: Serialize>(kind: &str, items: impl Iterator<Item = T>) -> String {
+    let items: Vec<_> = items.collect();
+    CommandOutput::json(kind, json!({ "items": items })).text
 }
 
 /// The latest instant before `at`, so that a firing at `at` is found.
@@ -420,7 +404,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(
-            serde_json::from_str::<Value>(&text).unwrap(),
+            serde_json::from_str::<serde_json::Value>(&text).unwrap(),
             json!({
                 "apiVersion": "foretide.io/v1alpha1",
                 "kind": "CronWindows",

@@ -10,7 +10,7 @@ use foretide_domain::{
     cron::Zone,
     hpa::{MetricSpec, Target},
     proposal::{Source, Unit},
-    workload::{Mode, Strategy},
+    workload::{Mode, Strategy, Workload},
 };
 use jiff::Timestamp;
 
@@ -45,6 +45,13 @@ impl<'a> Units<'a> {
     }
 }
 
+/// The target of a workload, and the replicas that are allowed.
+pub fn target_and_bounds(workload: &Workload) -> String {
+    let (target, bounds) = (&workload.target, workload.bounds);
+    let (min, max) = (bounds.min, bounds.max);
+    format!("{} {}, {min} to {max} replicas", target.kind, target.name)
+}
+
 /// The strategy and, where something is written, the mode in force.
 pub const fn strategy_and_mode(strategy: Strategy, mode: Mode) -> &'static str {
     match (strategy, mode) {
@@ -67,31 +74,29 @@ pub fn proposals(decision: &DecisionStatus, units: Units<'_>, screen: Screen) ->
 
 fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
     let unit = units.unit(proposal);
-    let shown =
-        |text: Option<&String>, unit: Unit| match text.map(|text| (text.parse::<f64>(), text)) {
-            Some((Ok(value), _)) => unit.amount(value),
-            Some((Err(_), text)) => text.clone(),
-            None => "-".to_owned(),
-        };
-    let target = match (proposal.source, unit) {
-        (Source::Forecast, _) if proposal.target.is_none() => "-".to_owned(),
-        // The value in the other column has named the unit.
-        (Source::Forecast, Unit::Cores) => {
-            format!("{}/replica", shown(proposal.target.as_ref(), Unit::Plain))
+    let target = proposal.target.as_ref().map(|target| {
+        match (proposal.source, unit) {
+            // The value in the other column has named the unit.
+            (Source::Forecast, Unit::Cores) => amount(target, Unit::Plain) + "/replica",
+            (Source::Forecast, _) => amount(target, unit) + "/replica",
+            _ => amount(target, unit),
         }
-        (Source::Forecast, _) => {
-            format!("{}/replica", shown(proposal.target.as_ref(), unit))
-        }
-        _ => shown(proposal.target.as_ref(), unit),
-    };
+    });
+    let value = proposal.value.as_ref().map(|value| amount(value, unit));
     [
         proposal.source.to_string(),
         proposal.name.clone(),
         cell(proposal.replicas),
-        shown(proposal.value.as_ref(), unit),
-        target,
+        cell(value),
+        cell(target),
         proposal.reason.clone().unwrap_or_default(),
     ]
+}
+
+/// A number of a status with its unit; another text as it is.
+fn amount(text: &str, unit: Unit) -> String {
+    text.parse()
+        .map_or_else(|_| text.to_owned(), |value: f64| unit.amount(value))
 }
 
 /// From the current count to the desired one, in the order in which each step is taken.

@@ -77,7 +77,7 @@ pub fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, F
     let picture = Picture::of(&setup, args.scenario);
     Ok(CommandOutput::text(match args.output {
         PictureFormat::Text => picture.text(context.screen.with_ascii(args.ascii)),
-        PictureFormat::Svg => picture.chart().svg(),
+        PictureFormat::Svg => picture.chart().draw().svg(),
     }))
 }
 
@@ -85,7 +85,7 @@ fn serve(args: &PageArgs, context: &CommandContext) -> Result<CommandOutput, Fai
     pages::run(async {
         let (page, simulation) = web::start(context, args.speed * PAGE_SPEED)?;
         let router = PageSite::open(page, context.machine.clock())
-            .with_lab(pages::lab(context))
+            .with_lab(pages::lab::routes(context))
             .router();
         pages::serve(args.at.listen, router, simulation, context.screen).await
     })

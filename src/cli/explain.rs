@@ -12,17 +12,19 @@ use std::sync::Arc;
 
 use foretide_backtest::{clock, manifest::Document, validate::is};
 use foretide_crds::{
-    AssignmentType, DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
-    ProposalStatus, ScaleStrategy,
+    DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus, ProposalStatus,
+    ScaleStrategy,
 };
 use foretide_domain::{
     cron::Zone,
     forecast::is_between,
-    hpa::MetricSpec,
+    hpa::{MetricSpec, Settings},
     proposal::{Reason, Unit},
 };
 use foretide_models::DemandBounds;
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Deserialize as _;
 use serde_json::json;
 
 use super::{
@@ -39,10 +41,7 @@ use foretide_api::{
 use foretide_base::printable;
 use foretide_page::remedy;
 
-pub use self::{
-    fleet::{fleet_json, fleet_text},
-    live::{ClusterArgs, ObjectName},
-};
+pub use self::live::{ClusterArgs, ObjectName};
 
 /// The reason of the condition `Ready` of an object that does not act, because another autoscaler scales its target.
 const CONFLICT: &str = "TargetConflict";
@@ -75,17 +74,6 @@ pub struct ExplainArgs {
     pub output: TextFormat,
 }
 
-/// The parts of an explanation.
-struct Explanation<'a> {
-    heading: String,
-    autoscaler: &'a Autoscaler,
-    /// The metrics of the spec; of a fleet those of all clusters.
-    metrics: Vec<MetricSpec>,
-    invalid: Option<Invalid>,
-    /// The clusters of a fleet.
-    clusters: String,
-}
-
 /// Runs `foretide explain`.
 ///
 /// # Errors
@@ -114,20 +102,14 @@ fn explained(
     args: &ExplainArgs,
     context: &CommandContext,
 ) -> CommandOutput {
-    let (screen, local) = (context.screen, &context.local);
-    match (autoscaler, args.output) {
-        (Autoscaler::Effective(ehpa), TextFormat::Json) => json(ehpa),
-        (Autoscaler::Federated(fdhpa), TextFormat::Json) => fleet_json(fdhpa),
-        (_, TextFormat::Text) if args.history => {
+    let screen = context.screen;
+    match args.output {
+        TextFormat::Json => json(autoscaler),
+        TextFormat::Text if args.history => {
             let changes = autoscaler.status().and_then(|it| it.changes.as_deref());
             CommandOutput::text(table::changes(changes.unwrap_or_default(), screen))
         }
-        (Autoscaler::Effective(ehpa), TextFormat::Text) => {
-            CommandOutput::text(text(ehpa, screen, local))
-        }
-        (Autoscaler::Federated(fdhpa), TextFormat::Text) => {
-            CommandOutput::text(fleet_text(fdhpa, screen, local))
-        }
+        TextFormat::Text => CommandOutput::text(text(autoscaler, screen, &context.local)),
     }
 }
 
@@ -151,75 +133,70 @@ fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
             format!("expected one EffectiveHorizontalPodAutoscaler or FederatedHPA, found {found}");
         return Err(Failure::invalid(message));
     };
+    let value = document.value();
     let read = if is::<FederatedHPA>(document) {
-        serde_json::from_value(document.value().clone())
-            .map(|fdhpa| Autoscaler::Federated(Arc::new(fdhpa)))
+        FederatedHPA::deserialize(value).map(|it| Autoscaler::Federated(Arc::new(it)))
     } else {
-        serde_json::from_value(document.value().clone())
-            .map(|ehpa| Autoscaler::Effective(Arc::new(ehpa)))
+        EffectiveHorizontalPodAutoscaler::deserialize(value)
+            .map(|it| Autoscaler::Effective(Arc::new(it)))
     };
     read.map_err(|error| Failure::invalid(format!("{}: cannot be read: {error}", document.place())))
 }
 
 /// The status of an autoscaler in words and numbers.
-pub fn text(ehpa: &Arc<EffectiveHorizontalPodAutoscaler>, screen: Screen, local: &Zone) -> String {
-    let autoscaler = &Autoscaler::Effective(Arc::clone(ehpa));
-    let (metrics, invalid) = match validation::workload(ehpa, local) {
-        Ok(workload) => (workload.metrics, None),
-        Err(invalid) => (Vec::new(), Some(invalid)),
+pub fn text(autoscaler: &Autoscaler, screen: Screen, local: &Zone) -> String {
+    let (workload, clusters) = match autoscaler {
+        Autoscaler::Effective(ehpa) => (validation::workload(ehpa, local), String::new()),
+        Autoscaler::Federated(fdhpa) => (
+            // The metrics of a fleet are those of all its clusters.
+            validation::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default())
+                .map(|fleet| fleet.workload),
+            fleet::clusters(fdhpa, screen),
+        ),
     };
-    let explanation = Explanation {
-        heading: heading(autoscaler, None, screen),
-        autoscaler,
-        metrics,
-        invalid,
-        clusters: String::new(),
-    };
-    explanation.text(screen)
-}
-
-// === impl Explanation ===
-
-impl Explanation<'_> {
-    fn text(self, screen: Screen) -> String {
-        let status = self.autoscaler.status().cloned().unwrap_or_default();
-        let known = status.conditions.iter().flatten();
-        // A conflict comes before the decision, which is not carried out because of it.
-        let (first, rest): (Vec<_>, Vec<_>) = known.partition(|known| known.reason == CONFLICT);
-        let mut blocks = vec![self.heading, conditions(first, screen)];
-        match &status.decision {
-            Some(decision) => {
-                blocks.push(previewed(self.autoscaler, decision));
-                blocks.extend(decision_blocks(decision, &self.metrics, screen));
-            }
-            None => blocks.push(no_decision(self.autoscaler, screen)),
+    let status = autoscaler.status().cloned().unwrap_or_default();
+    let known = status.conditions.iter().flatten();
+    // A conflict comes before the decision, which is not carried out because of it.
+    let (first, rest): (Vec<_>, Vec<_>) = known.partition(|known| known.reason == CONFLICT);
+    let mut blocks = vec![heading(autoscaler, screen), conditions(first, screen)];
+    match &status.decision {
+        Some(decision) => {
+            let metrics = workload.as_ref().map_or(&[][..], |it| &it.metrics);
+            blocks.push(previewed(autoscaler, decision));
+            blocks.extend(decision_blocks(decision, metrics, screen));
         }
-        blocks.push(self.clusters);
-        blocks.push(decision::windows(
-            status.windows.as_deref().unwrap_or_default(),
-            &zones(self.autoscaler),
-            screen,
-        ));
-        blocks.push(conditions(rest, screen));
-        if let Some(Invalid(violations)) = self.invalid {
-            let lines = violations.iter().map(|it| format!("invalid: {it}"));
-            blocks.push(lines.map(|line| screen.line(None, line)).collect());
-        }
-        if status.decision.is_some() && status.observed_generation != self.autoscaler.generation() {
-            blocks.push(
-                "The spec has changed since this decision, which applies to an older generation.\n"
-                    .to_owned(),
-            );
-        }
-        blocks.retain(|block| !block.is_empty());
-        blocks.join("\n")
+        None => blocks.push(no_decision(autoscaler, screen)),
     }
+    blocks.push(clusters);
+    blocks.push(decision::windows(
+        status.windows.as_deref().unwrap_or_default(),
+        &zones(autoscaler),
+        screen,
+    ));
+    blocks.push(conditions(rest, screen));
+    if let Err(Invalid(violations)) = workload {
+        let lines = violations.iter().map(|it| format!("invalid: {it}"));
+        blocks.push(lines.map(|line| screen.line(None, line)).collect());
+    }
+    if status.decision.is_some() && status.observed_generation != autoscaler.generation() {
+        blocks.push(
+            "The spec has changed since this decision, which applies to an older generation.\n"
+                .to_owned(),
+        );
+    }
+    blocks.retain(|block| !block.is_empty());
+    blocks.join("\n")
 }
 
-/// `status.decision` and `status.windows` under Foretide's own version and kind.
-pub fn json(ehpa: &Arc<EffectiveHorizontalPodAutoscaler>) -> CommandOutput {
-    let autoscaler = Autoscaler::Effective(Arc::clone(ehpa));
-    CommandOutput::json("Explanation", body(&autoscaler))
+/// The fields of the status that explain it, under Foretide's own version and kind.
+pub fn json(autoscaler: &Autoscaler) -> CommandOutput {
+    let mut body = body(autoscaler);
+    if let Autoscaler::Federated(_) = autoscaler {
+        let fleet = autoscaler.stored_status().fleet;
+        body["clusters"] = json!(fleet.clusters);
+        body["unassigned"] = json!(fleet.unassigned);
+    }
+    CommandOutput::json("Explanation", body)
 }
 
 fn body(autoscaler: &Autoscaler) -> serde_json::Value {
@@ -238,14 +215,19 @@ fn body(autoscaler: &Autoscaler) -> serde_json::Value {
     })
 }
 
-/// The object, its target and its modes; `policy` is the assignment of a fleet.
-fn heading(autoscaler: &Autoscaler, policy: Option<AssignmentType>, screen: Screen) -> String {
+/// The object, its target and its modes.
+fn heading(autoscaler: &Autoscaler, screen: Screen) -> String {
     let spec = autoscaler.spec();
     let object = format!("{}/{}", autoscaler.namespace(), autoscaler.name());
-    let least = match policy {
-        // A fleet keeps at least one replica.
-        Some(_) => spec.min_replicas.unwrap_or(1).max(1),
-        None => spec.min_replicas.unwrap_or(1),
+    let least = spec.min_replicas.unwrap_or(1);
+    let (least, policy) = match autoscaler {
+        Autoscaler::Effective(_) => (least, String::new()),
+        Autoscaler::Federated(fdhpa) => {
+            let assignment = &fdhpa.spec.federated_hpa_assignment;
+            let policy = assignment.federated_hpa_assignment_type.unwrap_or_default();
+            // A fleet keeps at least one replica.
+            (least.max(1), format!("{policy:?}, "))
+        }
     };
     format!(
         "{}  {} {}, {} to {} replicas, {}{:?}{}\n",
@@ -254,7 +236,7 @@ fn heading(autoscaler: &Autoscaler, policy: Option<AssignmentType>, screen: Scre
         printable::line(&spec.scale_target_ref.name),
         least,
         spec.max_replicas,
-        policy.map_or_else(String::new, |policy| format!("{policy:?}, ")),
+        policy,
         spec.scale_strategy.unwrap_or_default(),
         if is_in_conflict(autoscaler) {
             ", not acting"
@@ -423,29 +405,17 @@ fn conditions(conditions: Vec<&Condition>, screen: Screen) -> String {
         .into_iter()
         .filter(|known| !is_healthy(&known.type_, &known.status));
     for condition in unhealthy {
-        let Condition {
-            type_,
-            status,
-            reason,
-            message,
-            ..
-        } = condition;
-        text += &screen.paint(Paint::Warning, &format!("{type_} {status} {reason}"));
-        text += "\n";
+        let (reason, message) = (&condition.reason, &condition.message);
+        let head = format!("{} {} {reason}", condition.type_, condition.status);
+        text += &(screen.paint(Paint::Warning, &head) + "\n");
         if !message.is_empty() {
-            text += &indented(message, screen);
+            text += &screen.indented(message);
         }
         if let Some(advice) = remedy::advice(reason) {
-            let advice = format!("Suggested action: {advice}");
-            text += &indented(&advice, screen);
+            text += &screen.indented(&format!("Suggested action: {advice}"));
         }
     }
     text
-}
-
-/// Text under a head line, with a line break.
-fn indented(text: &str, screen: Screen) -> String {
-    format!("  {}\n", wrapped(text, screen.width() - 2, "  "))
 }
 
 #[cfg(test)]

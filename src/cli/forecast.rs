@@ -9,15 +9,13 @@ use super::{
     context::{CommandContext, Progress},
     history::{HistoryArgs, Reading, parse_span},
     inputs,
-    output::{CommandOutput, Failure, OutputFormat, Paint, Screen, Size},
-    plot::Plot,
+    output::{CommandOutput, Failure, OutputFormat, Paint, Screen},
+    plot::{Plot, size_beside},
     recording,
 };
 
 /// The columns beside the picture, for its scale.
 const SCALE: usize = 12;
-/// Rows of the picture.
-const ROWS: usize = 8;
 /// Hours of the past that are drawn at most for each hour of the forecast.
 const PAST: i32 = 3;
 
@@ -137,11 +135,8 @@ fn picture(report: &ForecastReport, screen: Screen) -> String {
             "   {line} forecast, shaded up to the upper quantile"
         )]);
     }
-    let size = Size {
-        columns: screen.width() - SCALE,
-        rows: ROWS,
-    };
-    format!("{signs}\n{}", plot.render(size, screen))
+    let drawn = plot.render(size_beside(SCALE, screen), screen);
+    format!("{signs}\n{drawn}")
 }
 
 /// The forecast in numbers, or the reason for its absence.

@@ -7,7 +7,8 @@
 
 use std::{error::Error, path::PathBuf};
 
-use foretide_domain::{forecast::Refused, hpa::MetricSpec, sim::Recording, workload::Workload};
+use foretide_backtest::recording::{self, History};
+use foretide_domain::{sim::Recording, workload::Workload};
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Runtime;
@@ -65,16 +66,13 @@ pub struct Access<'a> {
     pub scope: Option<ScopeArg>,
 }
 
-/// History that a server has of a workload's metrics.
+/// Recorded demand of a workload's metrics.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// Histories by the identifiers of their metrics.
-    pub metrics: Vec<(String, Recording)>,
-    /// Address of the server.
-    pub url: String,
-    /// Reasons for which other metrics have no samples, a sentence each.
+pub struct Histories {
+    pub read: Vec<History>,
+    /// Reasons for which metrics have no history, a sentence each.
     pub missing: Vec<String>,
-    /// The queries that were used, for the user to check.
+    /// Notes on the reading of the histories, as lines for standard error.
     pub notes: String,
 }
 
@@ -159,7 +157,7 @@ impl HistoryArgs {
         workload: &mut Workload,
         access: &Access<'_>,
         reading: &mut Reading<'_>,
-    ) -> Result<Found, Failure> {
+    ) -> Result<Histories, Failure> {
         let mut config = self.config()?;
         config.promql_scope = access.scope.unwrap_or(config.promql_scope);
         let server = server(&config)?;
@@ -168,22 +166,36 @@ impl HistoryArgs {
             let source = app::history::of_command(&config, connection, access.machine).await;
             let (source, problem) = source.map_err(Failure::in_flags)?;
             let source = source.ok_or_else(no_server)?;
-            let mut found = Found {
-                url: server.url().to_string(),
+            let mut found = Histories {
                 notes: problem.map(|it| format!("{it}\n")).unwrap_or_default(),
-                ..Found::default()
+                ..Histories::default()
             };
             let mut kept = Vec::new();
             for metric in std::mem::take(&mut workload.metrics) {
                 let name = metric.identifier();
-                let demand = self.demand(workload, &metric);
-                let read = match query(&source.queries, autoscaler, demand) {
+                let annotation = format!("{QUERY_ANNOTATION}{name}");
+                let demand = Demand {
+                    target: &workload.target,
+                    metric: &metric,
+                    pods: None,
+                    written: autoscaler.annotation(&annotation).map(String::as_str),
+                    span: self.last,
+                    member: None,
+                };
+                let read = match source.queries.query(&demand) {
                     Ok(query) => self.recording(&source, query, &name, reading).await,
                     Err(refused) => Err(Unread::Metric(refused.message)),
                 };
                 match read {
-                    Ok(samples) => {
-                        found.add(name, samples);
+                    Ok(result) => {
+                        found.notes += &result.note(&name);
+                        let holes = recording::holes(&name, &result.recording);
+                        found.read.push(History {
+                            notes: holes.into_iter().collect(),
+                            metric: name,
+                            file: server.url().to_string(),
+                            recording: result.recording,
+                        });
                         kept.push(metric);
                     }
                     Err(Unread::Metric(why)) => {
@@ -194,7 +206,7 @@ impl HistoryArgs {
             }
             workload.metrics = kept;
             // A spec with cron windows only has no metrics, and needs no history.
-            if found.metrics.is_empty() && !found.missing.is_empty() {
+            if found.read.is_empty() && !found.missing.is_empty() {
                 return Err(no_history(&found.missing));
             }
             Ok(found)
@@ -232,18 +244,6 @@ impl HistoryArgs {
                     Unread::Server(failure) => failure,
                 })
         })
-    }
-
-    /// The demand for a metric, as the controller asks for its history.
-    fn demand<'a>(&self, workload: &'a Workload, metric: &'a MetricSpec) -> Demand<'a> {
-        Demand {
-            target: &workload.target,
-            metric,
-            pods: None,
-            written: None,
-            span: self.last,
-            member: None,
-        }
     }
 
     /// The history that a query returns, with the single minutes if its values may be means of them.
@@ -312,17 +312,6 @@ impl HistoryArgs {
         }
         Ok(samples)
     }
-}
-
-/// The controller's query for a demand, or the reason for its absence.
-fn query(
-    queries: &impl DemandQueries,
-    autoscaler: &Autoscaler,
-    demand: Demand<'_>,
-) -> Result<HistoryQuery, Refused> {
-    let annotation = format!("{QUERY_ANNOTATION}{}", demand.metric.identifier());
-    let written = autoscaler.annotation(&annotation).map(String::as_str);
-    queries.query(&Demand { written, ..demand })
 }
 
 /// The message about a query without samples in a span.
@@ -394,29 +383,25 @@ fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) 
     innermost
 }
 
-// === impl Found ===
+// === impl QueryResult ===
 
-impl Found {
-    fn add(&mut self, metric: String, result: QueryResult) {
-        let QueryResult {
-            query,
-            recording,
-            minutes,
-        } = result;
-        let samples = recording.samples();
-        let ends = [samples.first(), samples.last()].map(|it| minute(it.map(|sample| sample.at)));
-        let note = format!(
+impl QueryResult {
+    /// The queries that were used for a metric, for the user to check.
+    fn note(&self, metric: &str) -> String {
+        let ends = [self.recording.first(), self.recording.last()].map(minute);
+        let mut note = format!(
             "history of {metric}: {} samples from {} UTC, by the query\n  {}\n",
-            samples.len(),
+            self.recording.samples().len(),
             ends.join(" to "),
-            query.text
+            self.query.text
         );
-        self.notes.push_str(&note);
-        if let Some(minutes) = minutes {
-            let note = format!("  and, for each minute alone,\n  {}\n", minutes.text);
-            self.notes.push_str(&note);
+        if let Some(minutes) = &self.minutes {
+            note.extend([format!(
+                "  and, for each minute alone,\n  {}\n",
+                minutes.text
+            )]);
         }
-        self.metrics.push((metric, recording));
+        note
     }
 }
 

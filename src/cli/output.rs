@@ -332,6 +332,11 @@ impl Screen {
         paint.map_or_else(|| line.clone(), |paint| self.paint(paint, &line)) + "\n"
     }
 
+    /// Text under a head line, wrapped and indented, with a line break.
+    pub fn indented(self, text: &str) -> String {
+        format!("  {}\n", wrapped(text, self.width() - 2, "  "))
+    }
+
     /// The result in a sentence or two, with a line break.
     pub fn verdict(self, text: &str) -> String {
         self.paint(Paint::Strong, &wrapped(text, self.width(), "")) + "\n"
@@ -369,39 +374,36 @@ pub fn columns(text: &str) -> usize {
 
 /// Items one after the other, in as few lines of at most `width` columns as possible.
 pub fn flowed(items: &[String], width: usize) -> String {
-    const GAP: &str = "   ";
-    let mut text = String::new();
-    let mut used = 0;
-    for item in items {
-        let length = columns(item);
-        if used > 0 && used + GAP.len() + length > width {
-            text.push('\n');
-            used = 0;
-        } else if used > 0 {
-            text.push_str(GAP);
-            used += GAP.len();
-        }
-        text.push_str(item);
-        used += length;
-    }
-    text
+    let items = items.iter().map(|item| (item.as_str(), columns(item)));
+    lines(items, "   ", width, "")
 }
 
 /// Text broken at blanks to lines of at most `width` characters, those after the first indented.
 pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let words = text.split_whitespace();
+    let words = words.map(|word| (word, word.chars().count()));
+    lines(words, " ", width, indent)
+}
+
+/// Texts with their widths, in lines of at most `width` columns; lines after the first are indented.
+fn lines<'a>(
+    texts: impl Iterator<Item = (&'a str, usize)>,
+    gap: &str,
+    width: usize,
+    indent: &str,
+) -> String {
     let mut lines = String::new();
     let mut used = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if used > 0 && used + 1 + length > width {
+    for (text, length) in texts {
+        if used > 0 && used + gap.len() + length > width {
             lines.push('\n');
             lines.push_str(indent);
-            used = indent.chars().count();
+            used = indent.len();
         } else if used > 0 {
-            lines.push(' ');
-            used += 1;
+            lines.push_str(gap);
+            used += gap.len();
         }
-        lines.push_str(word);
+        lines.push_str(text);
         used += length;
     }
     lines

@@ -100,7 +100,7 @@ fn ahead(
         ReportFormat::Table => CommandOutput::text(expected::view::text(report, screen)),
         ReportFormat::Json => CommandOutput::json("ExpectedReplicas", report),
         ReportFormat::Csv => CommandOutput::text(expected::view::csv(report)),
-        ReportFormat::Svg => CommandOutput::text(page::chart(report).svg()),
+        ReportFormat::Svg => CommandOutput::text(page::chart(report).draw().svg()),
         ReportFormat::Html => CommandOutput::text(page::html(report)?),
     })
 }

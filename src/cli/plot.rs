@@ -11,15 +11,19 @@
 mod canvas;
 mod steps;
 
-use foretide_chart::{Axis, Shortage, label, longest_step, ticks};
+use foretide_chart::{Axis, Shortage, floor, label, longest_step, real, second, ticks};
 use foretide_models::{Prediction, Sample};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
-use self::canvas::{Canvas, Dot};
+use self::canvas::{Canvas, Dot, Ink};
 use super::output::{Paint, Screen, Size};
 
 /// Tops of the scale, within a power of ten.
 const TOPS: [f64; 11] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
+/// Rows of a picture in a report.
+const ROWS: usize = 8;
+/// Raises a scale so that the top one of these rows stays free.
+const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The values of a plot.
 #[derive(Clone, Copy)]
@@ -30,8 +34,6 @@ pub struct Plot<'a> {
     pub forecast: &'a [Prediction],
     /// The capacity, in the order of time: a line of steps.
     pub capacity: &'a [Sample],
-    /// Instants to mark on the time axis: those in which capacity fell short.
-    pub short: &'a [Timestamp],
     /// Shortages of capacity: shaded, over all other values.
     pub shortages: &'a [Shortage],
     /// Span of the time axis; by default that of all values.
@@ -55,7 +57,6 @@ impl<'a> Plot<'a> {
             history: &[],
             forecast: &[],
             capacity: &[],
-            short: &[],
             shortages: &[],
             span: None,
             top: None,
@@ -133,16 +134,16 @@ impl<'a> Plot<'a> {
             .into_iter()
             .map(|level: Option<f64>| Some(dot(level?, top, height).div_ceil(down).min(lowest)))
             .collect();
-        let short = self.short_columns(axis);
         for (column, row, piece) in steps::pieces(&heights) {
-            canvas.line(column, row, piece, short.contains(&column));
+            canvas.cover(column, row, Ink::Capacity(piece));
         }
         for shortage in self.shortages {
             let row = |value| dot(value, top, height).div_ceil(down);
             // At least the cell of the line, so that every shortage is visible.
             let from = row(shortage.had).min(lowest);
             let to = row(shortage.needed).max(from + 1);
-            (from..to).for_each(|row| canvas.shade(axis.column(shortage.at), row));
+            let column = axis.column(shortage.at);
+            (from..to).for_each(|row| canvas.cover(column, row, Ink::Shortage));
         }
         canvas
     }
@@ -183,18 +184,13 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// The columns in which capacity fell short.
-    fn short_columns(&self, axis: Axis) -> Vec<usize> {
-        self.short.iter().map(|at| axis.column(*at)).collect()
-    }
-
     /// The right-hand scale: a value at the top, in the middle and at the bottom.
     fn scale(&self, row: usize, rows: usize, top: f64, screen: Screen) -> String {
         // A line of capacity is drawn in the row whose lower edge is its value.
         let half = rows - rows / 2 - usize::from(!self.capacity.is_empty());
         let value = match row {
             0 => Some(top),
-            row if row == half && rows > 3 => Some(top * ratio(rows / 2, rows)),
+            row if row == half && rows > 3 => Some(top * (real(rows / 2) / real(rows))),
             row if row + 1 == rows && rows > 1 => Some(0.0),
             _ => None,
         };
@@ -211,22 +207,20 @@ impl<'a> Plot<'a> {
 
     /// The time axis with its ticks, the window of the forecast and the instant of now.
     fn ruler(&self, axis: Axis, screen: Screen) -> String {
-        let (line, tick, window, now, short_of, corner) = if screen.unicode {
-            ("─", "┴", "━", "▲", "╳", "┘")
+        let (line, tick, window, now, corner) = if screen.unicode {
+            ("─", "┴", "━", "▲", "┘")
         } else {
-            ("-", "+", "=", "^", "x", "+")
+            ("-", "+", "=", "^", "+")
         };
         let at = self.now.map(|now| axis.column(now));
         let window_ends = self.now.and_then(|now| now.checked_add(self.window).ok());
         let until = window_ends.filter(|_| self.window.is_positive());
         let window_end = until.map_or(at, |until| Some(axis.column(until)));
-        let short = self.short_columns(axis);
         let ticks = ticks(axis, &TimeZone::UTC);
         let ticks: Vec<usize> = ticks.into_iter().map(|at| axis.column(at)).collect();
         let mut text = String::new();
         for column in 0..axis.columns() {
             text.push_str(&match column {
-                column if short.contains(&column) => screen.paint(Paint::Error, short_of),
                 column if Some(column) == at => screen.paint(Paint::Strong, now),
                 column if at.is_some_and(|at| column > at) && Some(column) <= window_end => {
                     screen.paint(Paint::Future, window)
@@ -299,6 +293,20 @@ fn top(highest: f64) -> f64 {
     fits.unwrap_or(highest)
 }
 
+/// The top of a scale of counts: one row above the highest of them, rounded up to an even number, so that half of it is
+/// a whole number.
+pub fn top_of_counts(counts: impl Iterator<Item = f64>) -> f64 {
+    (counts.fold(1.0, f64::max) * HEADROOM / 2.0).ceil() * 2.0
+}
+
+/// The size of a picture in a report, beside a scale of some columns.
+pub fn size_beside(scale: usize, screen: Screen) -> Size {
+    Size {
+        columns: screen.width() - scale,
+        rows: ROWS,
+    }
+}
+
 /// A count on the scale.
 fn replicas(value: f64) -> String {
     format!("{:>2}", (value * 10.0).round() / 10.0)
@@ -329,28 +337,6 @@ fn put(row: &mut Vec<char>, column: usize, text: &str) {
     row.resize(row.len().max(start + length), ' ');
     let cells = row.iter_mut().skip(start);
     cells.zip(text.chars()).for_each(|(cell, c)| *cell = c);
-}
-
-fn ratio(part: usize, of: usize) -> f64 {
-    real(part) / real(of)
-}
-
-fn second(at: Timestamp) -> f64 {
-    at.as_duration().as_secs_f64()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of columns and rows")]
-fn real(count: usize) -> f64 {
-    count as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast saturates"
-)]
-fn floor(x: f64) -> usize {
-    x.floor() as usize
 }
 
 #[cfg(test)]

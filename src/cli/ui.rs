@@ -78,7 +78,7 @@ pub fn run(args: UiArgs, context: &CommandContext) -> Result<CommandOutput, Fail
         }
         let router = proxy(
             move |request| fetch(Arc::clone(&page), request).boxed(),
-            web::lab(context),
+            web::lab::routes(context),
         );
         web::serve(listen, router, std::future::pending(), context.screen).await
     })

@@ -16,7 +16,6 @@ use foretide_domain::cron::Zone;
 
 pub use self::report::run;
 use super::{
-    context::CommandContext,
     files::{self, ManifestError},
     output::OutputFormat,
 };
@@ -58,15 +57,7 @@ struct Checks<'a> {
 
 // === impl Checks ===
 
-impl<'a> Checks<'a> {
-    fn new(scope: ScopeArg, context: &'a CommandContext) -> Self {
-        Self {
-            validator: context.validator(),
-            scope,
-            local: &context.local,
-        }
-    }
-
+impl Checks<'_> {
     /// The results for the documents of a file.
     fn file(&self, path: &Path) -> Result<Vec<Validation>, ManifestError> {
         let text = files::text(path)?;
@@ -90,7 +81,7 @@ impl<'a> Checks<'a> {
     /// they use them.
     fn with_queries(&self, document: &Document) -> Validation {
         let mut validation = self.validator.validate(document);
-        let Some(accepted) = validation.accepted.as_deref().map(Accepted::autoscaler) else {
+        let Some(accepted) = validation.accepted.as_ref().map(Accepted::autoscaler) else {
             return validation;
         };
         for (annotation, refused) in app::history::refused_queries(accepted, self.scope, self.local)

@@ -1,16 +1,13 @@
 //! Serves a page on this machine until Ctrl-C, for `foretide demo --web` and `foretide ui`.
 
-mod lab;
+pub mod lab;
 
 use std::{future::Future, io, net::SocketAddr};
 
 use axum::Router;
 use tokio::{net::TcpListener, runtime::Runtime};
 
-use super::{
-    context::CommandContext,
-    output::{self, CommandOutput, Failure, Screen},
-};
+use super::output::{self, CommandOutput, Failure, Screen};
 use foretide_base::error::chain;
 use foretide_base::service::shutdown_signal;
 
@@ -44,11 +41,6 @@ pub fn run(
     // An experiment may still be computing.
     runtime.shutdown_background();
     ended
-}
-
-/// The routes of a Lab.
-pub fn lab(context: &CommandContext) -> Router {
-    lab::routes(context)
 }
 
 /// Prints the address, and serves until a signal; `drive` runs as long.

@@ -225,18 +225,3 @@ pub enum MetricsAuthArg {
     /// Never.
     None,
 }
-
-// === impl MemberArgs ===
-
-impl Default for MemberArgs {
-    /// No members, except inside a cluster.
-    fn default() -> Self {
-        Self {
-            namespace: None,
-            secret_label: MEMBER_SECRET_LABEL.to_owned(),
-            secret_key: MEMBER_SECRET_KEY.to_owned(),
-            lost_after: SignedDuration::from_secs(45),
-            allow_loopback: false,
-        }
-    }
-}

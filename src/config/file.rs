@@ -288,11 +288,8 @@ fn invalid_value(command: &Command, flag: &str, values: &[String]) -> Option<Str
 /// A document, or its first invalid field. Errors of serde have no place, so they are kept with their lines.
 struct Document(Result<ConfigFile, Problem>);
 
-/// The value of a field.
-struct FlagValues {
-    flag: String,
-    values: Vec<String>,
-}
+/// A flag with its values.
+type FlagValues = (String, Vec<String>);
 
 /// The problem of a field, with its line.
 struct Problem {
@@ -328,7 +325,7 @@ impl<'de> Visitor<'de> for FileVisitor {
                 "prometheus" => file.servers.hub = map.next_value::<ServerSection>()?,
                 "prometheusEndpoints" => file.servers.named = map.next_value()?,
                 _ => match self.flag(&field.value, &mut map)? {
-                    Ok(FlagValues { flag, values }) => {
+                    Ok((flag, values)) => {
                         file.flags.insert(flag, values);
                     }
                     Err(message) => {
@@ -385,10 +382,7 @@ impl FileVisitor {
         };
         Ok(match invalid_value(&self.command, flag, &values) {
             Some(message) => Err(format!("{field}: {message}")),
-            None => Ok(FlagValues {
-                flag: flag.to_owned(),
-                values,
-            }),
+            None => Ok((flag.to_owned(), values)),
         })
     }
 }

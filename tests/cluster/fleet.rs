@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
 };
 
-use foretide::config::{Config, MemberArgs};
+use foretide::config::MemberArgs;
 use foretide_crds::FederatedHPA;
 use jiff::SignedDuration;
 use k8s_openapi::{
@@ -97,14 +97,12 @@ impl World {
 
     /// Runs a controller.
     fn run(&self) -> Controller {
-        let config = Config {
-            members: MemberArgs {
-                namespace: Some(SYSTEM.to_owned()),
-                lost_after: SignedDuration::from_secs(4),
-                allow_loopback: true,
-                ..MemberArgs::default()
-            },
-            ..config(&self.kubeconfig, &HpaFlags::quick())
+        let mut config = config(&self.kubeconfig, &HpaFlags::quick());
+        config.members = MemberArgs {
+            namespace: Some(SYSTEM.to_owned()),
+            lost_after: SignedDuration::from_secs(4),
+            allow_loopback: true,
+            ..config.members
         };
         Controller::run(config)
     }

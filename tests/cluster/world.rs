@@ -1,7 +1,6 @@
 //! The environment of one scenario: a cluster with the manifests of Foretide, and controllers to run in it.
 
 use std::{
-    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Stdio,
@@ -11,10 +10,10 @@ use std::{
 
 use foretide::{
     app,
-    config::{Config, MemberArgs, MetricsAuth, ScopeArg},
+    config::{Config, ConfigFile, MetricsAuth},
 };
 use foretide_api::ports::CertificateFiles;
-use foretide_api::validation::{CostLimits, TargetRules};
+use foretide_api::validation::TargetRules;
 use foretide_base::{
     machine::Machine,
     telemetry::{Telemetry, start_logging},
@@ -63,7 +62,7 @@ impl Controller {
         let telemetry = Arc::new(Telemetry::default());
         let seen = Arc::clone(&telemetry);
         let task = tokio::spawn(async move {
-            let run = app::run_with(config, Machine::system(), seen, std::future::pending());
+            let run = app::run(config, Machine::system(), seen, std::future::pending());
             let outcome = run.await;
             panic!("the controller exited: {outcome:?}");
         });
@@ -335,23 +334,12 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
     let span = |duration: Duration| SignedDuration::try_from(duration).unwrap();
     Config {
         targets: TargetRules::default(),
-        object_metrics: true,
         page_memory: 16 << 20,
-        cost_limits: CostLimits::default(),
         metrics_auth: MetricsAuth::Open,
-        resource_matchers: None,
         access: KubeAccess::Kubeconfig {
             path: Some(kubeconfig.to_path_buf()),
             context: None,
         },
-        namespaces: Vec::new(),
-        prometheus: None,
-        promql_scope: ScopeArg::Namespace,
-        cluster_label: "cluster".to_owned(),
-        prometheus_endpoints: BTreeMap::new(),
-        members: MemberArgs::default(),
-        adapter_config: None,
-        election: None,
         listen: "127.0.0.1:0".parse().unwrap(),
         sync_period: SignedDuration::from_secs(1),
         local_zone: Zone::utc(),
@@ -361,6 +349,7 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
             initial_readiness_delay: span(flags.initial_readiness_delay),
             ..Settings::default()
         },
+        ..ConfigFile::default().config().unwrap()
     }
 }
 

@@ -15,6 +15,7 @@ use std::{path::Path, sync::Arc};
 
 use clap::Parser;
 use foretide::cli::{self, Cli, CommandContext, CommandOutput, Exit, Failure, Screen};
+use foretide_api::autoscaler::Autoscaler;
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::cron::Zone;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -62,8 +63,8 @@ pub(crate) fn matches_snapshot(name: &str, text: &str) {
     assert_eq!(text, stored, "{name} differs; UPDATE=1 writes it");
 }
 
-fn autoscaler(file: &str) -> Arc<EffectiveHorizontalPodAutoscaler> {
-    Arc::new(serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap())
+fn autoscaler(file: &str) -> EffectiveHorizontalPodAutoscaler {
+    serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
 #[test]
@@ -604,10 +605,14 @@ fn invalid_flags_are_a_usage_error() {
     }
 }
 
+fn explained(ehpa: EffectiveHorizontalPodAutoscaler) -> String {
+    let autoscaler = Autoscaler::Effective(Arc::new(ehpa));
+    cli::explain::text(&autoscaler, PLAIN, &Zone::utc())
+}
+
 #[test]
 fn an_explanation_shows_the_status_as_text() {
-    let ehpa = autoscaler("tests/it/manifests/explained.yaml");
-    let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
+    let text = explained(autoscaler("tests/it/manifests/explained.yaml"));
     assert!(
         text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
@@ -618,7 +623,8 @@ fn an_explanation_shows_the_status_as_text() {
 #[test]
 fn an_explanation_as_json_holds_the_status() {
     let ehpa = autoscaler("tests/it/manifests/explained.yaml");
-    let written: Value = serde_json::to_value(&*ehpa).unwrap();
+    let written: Value = serde_json::to_value(&ehpa).unwrap();
+    let ehpa = Autoscaler::Effective(Arc::new(ehpa));
     let explained: Value = serde_json::from_str(&cli::explain::json(&ehpa).text).unwrap();
     assert_eq!(explained["kind"], "Explanation");
     assert_eq!(explained["apiVersion"], cli::API_VERSION);
@@ -642,12 +648,12 @@ fn the_history_of_an_object_names_each_change_with_its_reason() {
 
 #[test]
 fn an_object_in_conflict_is_explained_with_that_it_does_not_act_first() {
-    let mut ehpa = (*autoscaler("tests/it/manifests/explained.yaml")).clone();
+    let mut ehpa = autoscaler("tests/it/manifests/explained.yaml");
     let ready = &mut ehpa.status.as_mut().unwrap().conditions.as_mut().unwrap()[0];
     ready.status = "False".into();
     ready.reason = "TargetConflict".into();
     ready.message = "not acting: horizontalpodautoscaler web scales the same target".into();
-    let text = cli::explain::text(&Arc::new(ehpa), PLAIN, &Zone::utc());
+    let text = explained(ehpa);
     let lines: Vec<_> = text.lines().take(7).collect();
     assert_eq!(
         lines,
@@ -670,11 +676,7 @@ fn an_object_in_conflict_is_explained_with_that_it_does_not_act_first() {
 
 #[test]
 fn an_object_without_a_status_is_explained_with_what_to_check() {
-    let text = cli::explain::text(
-        &autoscaler("examples/php-apache-dsp.yaml"),
-        PLAIN,
-        &Zone::utc(),
-    );
+    let text = explained(autoscaler("examples/php-apache-dsp.yaml"));
     assert_eq!(
         text,
         "/php-apache  Deployment php-apache, 1 to 10 replicas, Auto\n\n\
@@ -686,16 +688,16 @@ fn an_object_without_a_status_is_explained_with_what_to_check() {
 #[test]
 fn an_invalid_spec_is_explained_too() {
     let mut ehpa = autoscaler("examples/php-apache-dsp.yaml");
-    Arc::make_mut(&mut ehpa).spec.min_replicas = Some(99);
-    let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
+    ehpa.spec.min_replicas = Some(99);
+    let text = explained(ehpa);
     assert!(text.contains("invalid: spec.minReplicas is 99"), "{text}");
 }
 
 #[test]
 fn a_line_break_in_the_name_of_a_target_begins_no_line() {
     let mut ehpa = autoscaler("examples/php-apache-dsp.yaml");
-    Arc::make_mut(&mut ehpa).spec.scale_target_ref.name = "web\ninvalid: nothing".into();
-    let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
+    ehpa.spec.scale_target_ref.name = "web\ninvalid: nothing".into();
+    let text = explained(ehpa);
     assert!(
         text.contains("Deployment web\\u000ainvalid: nothing, 1 to"),
         "{text}"

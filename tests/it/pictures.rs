@@ -137,7 +137,7 @@ impl Example {
             bars: bars.collect(),
             ..Bars::default()
         };
-        fleet.svg()
+        fleet.draw().svg()
     }
 }
 

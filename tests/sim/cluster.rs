@@ -21,7 +21,7 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use foretide::{
     app,
-    config::{Config, Election, MemberArgs, MetricsAuth, ScopeArg},
+    config::{Config, ConfigFile, Election, MemberArgs, MetricsAuth},
 };
 use foretide_api::ports::{Authorization, CertificateLifetimes, CredentialFiles, HistoryServer};
 use foretide_api::validation::{CostLimits, TargetRules};
@@ -431,7 +431,7 @@ impl Cluster {
             let clock = Clock::interrupted(start, move || interrupt(&armed));
             let machine = Machine::simulated(host, clock.clone(), wire, seed).with_memory(memory);
             let stopped = stopped.map(|_stop| ());
-            let run = app::run_with(config, machine, shown, stopped);
+            let run = app::run(config, machine, shown, stopped);
             let run = run.map(|ended| ended.map_err(|error| error.to_string()));
             (run, clock)
         });
@@ -1052,28 +1052,20 @@ pub(crate) fn settings() -> Settings {
 }
 
 fn config(elects: bool, has_members: bool) -> Config {
+    let defaults = ConfigFile::default().config().unwrap();
     Config {
         targets: TargetRules {
             denied_namespaces: [DENIED.to_owned()].into(),
             ..TargetRules::default()
         },
-        object_metrics: true,
         page_memory: 1 << 20,
-        cost_limits: CostLimits::default(),
         metrics_auth: MetricsAuth::Open,
-        resource_matchers: None,
         access: access("controller"),
-        namespaces: Vec::new(),
-        prometheus: None,
-        promql_scope: ScopeArg::Namespace,
-        cluster_label: "cluster".to_owned(),
-        prometheus_endpoints: BTreeMap::new(),
         members: MemberArgs {
             namespace: has_members.then(|| SYSTEM.to_owned()),
             lost_after: LOST_AFTER,
-            ..MemberArgs::default()
+            ..defaults.members
         },
-        adapter_config: None,
         election: elects.then(|| Election {
             namespace: Some("foretide-system".to_owned()),
             timing: Timing::default(),
@@ -1082,6 +1074,7 @@ fn config(elects: bool, has_members: bool) -> Config {
         sync_period: SignedDuration::try_from(PERIOD).unwrap(),
         local_zone: Zone::utc(),
         settings: settings(),
+        ..defaults
     }
 }
 

@@ -131,7 +131,7 @@ fn each_mark_stands_where_time_and_value_say() {
         ],
         ..Panel::default()
     });
-    let svg = chart.svg();
+    let svg = chart.draw().svg();
     let (plot, _) = svg.split_once("<path").unwrap();
     let (_, plot) = plot.split_once("<rect class=\"plot\" ").unwrap();
     assert!(plot.contains("x=\"12\" y=\"8\""), "{plot}");
@@ -163,7 +163,7 @@ fn a_hole_stays_a_hole_and_odd_values_are_left_out() {
         ..Panel::default()
     });
     odd.span = (at(0), at(100));
-    let svg = odd.svg();
+    let svg = odd.draw().svg();
     let area = data(&svg, "area").unwrap();
     assert_eq!(area.matches('M').count(), 2, "{area}");
     let heights = area
@@ -175,7 +175,7 @@ fn a_hole_stays_a_hole_and_odd_values_are_left_out() {
     );
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     odd.span = (at(5), at(5));
-    assert_eq!(data(&odd.svg(), "area"), None);
+    assert_eq!(data(&odd.draw().svg(), "area"), None);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn steps_hold_their_level_over_any_time_and_end_where_a_value_is_missing() {
     });
     let [two, four, eight, ten] = [2.0, 4.0, 8.0, 10.0].map(|minutes| x(&chart, minutes));
     let expected = format!("M12 125L{two} 125L{two} 112L{four} 112M{eight} 8L{ten} 8");
-    assert_eq!(data(&chart.svg(), "steps"), Some(expected));
+    assert_eq!(data(&chart.draw().svg(), "steps"), Some(expected));
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_bound_far_above_the_rest_does_not_squash_it() {
             ..Panel::default()
         });
         chart.panels[0].top = None;
-        let svg = chart.svg();
+        let svg = chart.draw().svg();
         let (_, rest) = svg.split_once("data-top=\"").unwrap();
         let top = rest.split('"').next().unwrap().to_owned();
         (
@@ -241,7 +241,7 @@ fn names_cannot_leave_their_element_or_attribute() {
     });
     evil.clone_into(&mut chart.title);
     evil.clone_into(&mut chart.description);
-    let svg = chart.fragment();
+    let svg = chart.draw().fragment();
     assert!(
         svg.contains("data-panel=\"&lt;/text&gt;&lt;script&gt;&amp;&quot;\u{fffd}[2J\u{fffd}\"")
     );
@@ -268,6 +268,7 @@ fn weeks_are_not_larger_than_the_picture_is_wide() {
                 ..Panel::default()
             })
         }
+        .draw()
         .fragment()
     };
     let (weeks, months) = (svg(20_160).len(), svg(161_280).len());
@@ -307,7 +308,7 @@ proptest! {
             }],
             ..Chart::default()
         }
-        .svg();
+        .draw().svg();
         let times = texts(&svg, "time");
         for (index, (from, until, _, text)) in times.iter().enumerate() {
             prop_assert!(*from >= -ROUNDED && *until <= f64::from(wide) + ROUNDED, "{} is outside", text);
@@ -348,6 +349,6 @@ fn rules_that_look_alike_share_a_sign() {
         .map(|layer| layer.name.as_str())
         .collect::<Vec<_>>()
         .join(", ");
-    let svg = chart.svg();
+    let svg = chart.draw().svg();
     assert!(svg.contains(&format!(">{together}</text>")), "{svg}");
 }

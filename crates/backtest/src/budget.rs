@@ -66,7 +66,7 @@ pub struct BudgetRun {
 }
 
 /// The totals of a run over all autoscalers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
     /// Name of the run.
@@ -207,10 +207,7 @@ impl Totals {
     fn of_all(autoscalers: &[BudgetedAutoscaler]) -> [Self; 3] {
         let mut sums = RUNS.map(|name| Self {
             name,
-            minutes: 0,
-            under_provisioned_minutes: 0,
-            replica_hours: 0.0,
-            replica_hours_percent: 0.0,
+            ..Self::default()
         });
         for autoscaler in autoscalers {
             for (sum, BudgetRun { score, .. }) in sums.iter_mut().zip(&autoscaler.candidates) {

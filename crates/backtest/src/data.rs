@@ -1,7 +1,6 @@
 //! Values of the domain in the form that reports have as JSON.
 
 use foretide_domain::{
-    ReplicaBounds, Replicas,
     forecast::Refused,
     sim::{Environment, MINUTE, Score},
     workload::Workload,
@@ -18,13 +17,6 @@ pub struct Metadata {
     pub name: String,
     /// Namespace, if one is written.
     pub namespace: Option<String>,
-}
-
-/// Bounds of a workload.
-#[derive(Debug, Serialize)]
-pub(crate) struct Bounds {
-    min: Replicas,
-    max: Replicas,
 }
 
 /// Totals of a score.
@@ -75,12 +67,6 @@ impl From<&Autoscaler> for Metadata {
     }
 }
 
-impl From<ReplicaBounds> for Bounds {
-    fn from(ReplicaBounds { min, max, .. }: ReplicaBounds) -> Self {
-        Self { min, max }
-    }
-}
-
 impl ForecastData {
     /// A forecast with some of its samples.
     pub(crate) fn new(
@@ -118,7 +104,7 @@ pub(crate) fn metadata<S: Serializer>(of: &Autoscaler, to: S) -> Result<S::Ok, S
 
 /// Writes a workload as its bounds.
 pub(crate) fn bounds<S: Serializer>(of: &Workload, to: S) -> Result<S::Ok, S::Error> {
-    Bounds::from(of.bounds).serialize(to)
+    of.bounds.serialize(to)
 }
 
 /// Writes an environment as the seconds that a pod takes to start.

@@ -1,13 +1,17 @@
 //! The forecast of one series, as an autoscaler with `prediction: {}` would make it.
 
 use foretide_crds::Prediction as PredictionSpec;
-use foretide_domain::{forecast::Refused, proposal::Reason, sim::Recording};
-use foretide_models::{Forecast, Prediction};
+use foretide_domain::{
+    forecast::Refused,
+    proposal::Reason,
+    sim::{BuiltForecaster, Recording},
+};
+use foretide_models::{Forecast, Forecaster, Prediction};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Serialize, Serializer};
 
 use crate::data::ForecastData;
-use foretide_api::validation;
+use foretide_api::validation::{self, WorkloadFacts};
 
 /// A series and its forecast.
 #[derive(Debug, Serialize)]
@@ -34,7 +38,8 @@ impl ForecastReport {
     /// Forecasts a series from its end, or from `now` if it is empty.
     pub fn new(query: String, recording: Recording, ahead: SignedDuration, now: Timestamp) -> Self {
         let at = recording.last().unwrap_or(now);
-        let made = forecast(&recording, at, ahead);
+        let made = forecaster(&PredictionSpec::default(), WorkloadFacts::default())
+            .and_then(|mut forecaster| forecast(&mut *forecaster, &recording, at, ahead));
         Self {
             forecast: ForecastData::new(&made, path(&made, at, ahead)),
             query,
@@ -57,17 +62,24 @@ fn path(made: &Result<Forecast, Refused>, at: Timestamp, ahead: SignedDuration) 
     samples.filter(|it| (at..=until).contains(&it.at)).collect()
 }
 
-fn forecast(
+/// The forecaster of a spec, or the problem of the spec.
+pub(crate) fn forecaster(prediction: &PredictionSpec, facts: WorkloadFacts) -> BuiltForecaster {
+    validation::algorithm(prediction, facts)
+        .and_then(validation::build)
+        .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
+}
+
+/// The forecast of a series at a moment, from what was recorded until then.
+pub(crate) fn forecast(
+    forecaster: &mut dyn Forecaster,
     recording: &Recording,
     at: Timestamp,
-    ahead: SignedDuration,
+    length: SignedDuration,
 ) -> Result<Forecast, Refused> {
-    let mut forecaster = validation::forecaster(&PredictionSpec::default())
-        .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))?;
     let step = forecaster.sample_interval();
     let series = recording.series(step, forecaster.history_length(), at);
     forecaster
-        .forecast(&series, ahead)
+        .forecast(&series, length)
         .map_err(|refusal| Refused::from(&refusal))
 }
 

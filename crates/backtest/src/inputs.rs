@@ -3,8 +3,6 @@
 //! Of several autoscalers one must be selected by name; of several metrics each history names its own. An autoscaler of
 //! another kind is converted.
 
-use std::sync::Arc;
-
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use foretide_domain::{hpa::MetricSpec, workload::Workload};
 
@@ -123,7 +121,7 @@ pub fn chosen(
     };
     let validation = validator.validate(document);
     if let Some(accepted) = validation.accepted {
-        return Ok(*accepted);
+        return Ok(accepted);
     }
     let refused = validation
         .diagnostics
@@ -144,7 +142,7 @@ pub fn chosen_one(
 ) -> Result<AutoscalerWorkload, Error> {
     match chosen(documents, AutoscalerKind::Ehpa, name, validator)? {
         Accepted::Ehpa(ehpa, workload) => Ok(AutoscalerWorkload {
-            autoscaler: Autoscaler::Effective(Arc::new(*ehpa)),
+            autoscaler: Autoscaler::Effective(ehpa),
             workload: *workload,
         }),
         Accepted::Fdhpa(..) => Err(InputError::Fleet.into()),

@@ -9,7 +9,7 @@ use foretide_domain::api_group;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{
     Serialize,
-    de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor},
+    de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
 use serde_json::Value;
 use serde_saphyr::Spanned;
@@ -49,26 +49,12 @@ pub struct YamlError {
     pub message: String,
 }
 
-/// A value and the line it begins on.
-#[derive(Clone, Debug)]
-struct Node {
-    line: u64,
-    value: Tree,
-}
-
 /// A value of YAML, with everything below it.
 #[derive(Clone, Debug)]
 enum Tree {
     Scalar(Value),
-    List(Vec<Node>),
-    Object(Vec<(Key, Node)>),
-}
-
-/// Name of a member, and its line.
-#[derive(Clone, Debug)]
-struct Key {
-    line: u64,
-    name: String,
+    List(Vec<Spanned<Self>>),
+    Object(Vec<(Spanned<String>, Spanned<Self>)>),
 }
 
 // === impl Document ===
@@ -189,7 +175,7 @@ pub(crate) fn violation(field: impl Into<String>, message: impl Into<String>) ->
 /// # Errors
 /// The text is not YAML.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, YamlError> {
-    let roots = serde_saphyr::from_multiple::<Node>(text).map_err(|error| {
+    let roots = serde_saphyr::from_multiple::<Spanned<Tree>>(text).map_err(|error| {
         let (line, message) = yaml(&error, text);
         let file = file.to_owned();
         YamlError {
@@ -198,10 +184,10 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, YamlError> {
         }
     })?;
     let documents = roots.into_iter().flat_map(expanded).map(|root| {
-        let (line, mut lines) = (root.line, BTreeMap::new());
+        let (line, mut lines) = (root.referenced.line(), BTreeMap::new());
         Document {
             file: file.to_owned(),
-            value: root.plain(line, &mut Vec::new(), &mut lines),
+            value: root.value.plain(line, &mut Vec::new(), &mut lines),
             lines,
         }
     });
@@ -209,12 +195,12 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, YamlError> {
 }
 
 /// The items of a `List`, or the object itself.
-fn expanded(root: Node) -> Vec<Node> {
+fn expanded(root: Spanned<Tree>) -> Vec<Spanned<Tree>> {
     let Tree::Object(members) = &root.value else {
         return vec![root];
     };
     let member = |name| {
-        let member = members.iter().find(|(key, _)| key.name == name);
+        let member = members.iter().find(|(key, _)| key.value == name);
         member.map(|(_, node)| &node.value)
     };
     let is = |name, text: &str| matches!(member(name), Some(Tree::Scalar(it)) if it == text);
@@ -262,10 +248,10 @@ pub fn preview(autoscaler: &mut Autoscaler) {
     }
 }
 
-// === impl Node ===
+// === impl Tree ===
 
-impl Node {
-    /// The plain value; notes the lines of its fields, whose steps begin with `path`.
+impl Tree {
+    /// The plain value; notes its line and those of its fields, whose steps begin with `path`.
     fn plain(
         self,
         line: u64,
@@ -276,46 +262,29 @@ impl Node {
         if line > 0 {
             lines.insert(path.clone(), line);
         }
-        let mut below = |step: String, line, node: Self| {
+        let mut below = |step: String, line, tree: Self| {
             path.push(step);
-            let value = node.plain(line, path, lines);
+            let value = tree.plain(line, path, lines);
             path.pop();
             value
         };
-        match self.value {
-            Tree::Scalar(value) => value,
-            Tree::List(items) => (0..)
+        match self {
+            Self::Scalar(value) => value,
+            Self::List(items) => (0_usize..)
                 .zip(items)
-                .map(|(index, item): (usize, Self)| below(index.to_string(), item.line, item))
+                .map(|(index, item)| below(index.to_string(), item.referenced.line(), item.value))
                 .collect(),
-            Tree::Object(members) => members
+            Self::Object(members) => members
                 .into_iter()
-                .map(|(Key { name, line }, node)| {
-                    let line = if line > 0 { line } else { node.line };
-                    (name.clone(), below(name, line, node))
+                .map(|(name, member)| {
+                    let line = match name.referenced.line() {
+                        0 => member.referenced.line(),
+                        line => line,
+                    };
+                    (name.value.clone(), below(name.value, line, member.value))
                 })
                 .collect(),
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<Tree>::deserialize(deserializer)?;
-        Ok(Self {
-            line: spanned.referenced.line(),
-            value: spanned.value,
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<String>::deserialize(deserializer)?;
-        Ok(Self {
-            line: spanned.referenced.line(),
-            name: spanned.value,
-        })
     }
 }
 
@@ -338,14 +307,6 @@ impl<'de> Visitor<'de> for TreeVisitor {
         Ok(Tree::Scalar(Value::Null))
     }
 
-    fn visit_none<E>(self) -> Result<Tree, E> {
-        Ok(Tree::Scalar(Value::Null))
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
-        Tree::deserialize(deserializer)
-    }
-
     fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
         Ok(Tree::Scalar(value.into()))
     }
@@ -366,12 +327,8 @@ impl<'de> Visitor<'de> for TreeVisitor {
         Ok(Tree::Scalar(value.into()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tree, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element()? {
-            items.push(item);
-        }
-        Ok(Tree::List(items))
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Tree, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Tree::List)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Tree, A::Error> {

@@ -9,13 +9,14 @@ use foretide_domain::{
     forecast::Refused,
     lead_time::LeadTime,
     proposal::Reason,
-    sim::{self, BuiltForecaster, Minute, Run, Score},
+    sim::{self, Minute, Run, Score},
 };
 use foretide_models::{Forecast, Prediction};
 use serde::Serialize;
 
 use crate::{
     data,
+    forecast::forecaster,
     setup::{self, Setup},
     worst::Shortages,
 };
@@ -134,6 +135,12 @@ impl<'a> Runs<'a> {
         Run::new(&self.setup.environment, workload, Vec::new())
     }
 
+    /// The time from asking for a pod until it serves: that of the spec, or that of the environment.
+    pub fn lead_time(self) -> LeadTime {
+        let written = setup::written(&self.setup.autoscaler);
+        LeadTime::of(written, Some(self.setup.environment.start_up))
+    }
+
     /// Returns the number of minutes before the first evaluated one.
     pub fn lead_in(self) -> u32 {
         setup::minutes(self.setup.environment.begin, self.setup.from)
@@ -213,16 +220,17 @@ impl<'a> Runs<'a> {
         let Setup {
             environment,
             workload,
-            autoscaler,
             ..
         } = self.setup;
         let forecasters = environment
             .targets()
             .into_iter()
-            .map(|target| built(prediction, self.facts(target, shares_budget)))
+            .map(|target| match prediction {
+                Some(prediction) => forecaster(prediction, self.facts(target, shares_budget)),
+                None => Err(Refused::new(Reason::Pending, "no prediction")),
+            })
             .collect();
-        let lead_time = LeadTime::of(setup::written(autoscaler), Some(environment.start_up));
-        Run::new(environment, workload.clone(), forecasters).with_lead_time(lead_time)
+        Run::new(environment, workload.clone(), forecasters).with_lead_time(self.lead_time())
     }
 
     /// The measurements that the controller would have.
@@ -234,14 +242,6 @@ impl<'a> Runs<'a> {
             not_divided: false,
         }
     }
-}
-
-/// The forecaster of a metric.
-fn built(prediction: Option<&PredictionSpec>, facts: WorkloadFacts) -> BuiltForecaster {
-    let prediction = prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
-    validation::algorithm(prediction, facts)
-        .and_then(validation::build)
-        .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
 }
 
 /// A count of runs, for fractions of them.

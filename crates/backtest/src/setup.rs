@@ -154,7 +154,10 @@ impl Setup {
         let mut assumptions = inputs::without_history(&mut workload, histories);
         let template = template.template(&workload)?;
         require_target(&workload, &template)?;
-        let start_up = start_up(&autoscaler, options.start_up);
+        let start_up = options
+            .start_up
+            .or_else(|| written(&autoscaler))
+            .unwrap_or(START_UP);
         let (from, until) = evaluated_span(histories, options, workload.prediction.is_some())?;
         let first = histories.iter().filter_map(|h| h.recording.first()).min();
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
@@ -219,10 +222,6 @@ fn require_target(workload: &Workload, template: &WorkloadTemplate) -> Result<()
     })
 }
 
-fn start_up(autoscaler: &Autoscaler, asked: Option<SignedDuration>) -> SignedDuration {
-    asked.or_else(|| written(autoscaler)).unwrap_or(START_UP)
-}
-
 /// The lead time of the spec.
 pub(crate) fn written(autoscaler: &Autoscaler) -> Option<SignedDuration> {
     let seconds = autoscaler.spec().prediction.as_ref()?.lead_time_seconds?;
@@ -280,11 +279,13 @@ fn assumed(
     template: &WorkloadTemplate,
     start_up: SignedDuration,
 ) -> Vec<String> {
-    let mut all = vec![format!(
-        "a pod serves {start_up:#} after it is requested, and the pods share the demand evenly; {}",
-        template.origin
-    )];
-    all.push("the demand does not depend on how many pods serve".to_owned());
+    let mut all = vec![
+        format!(
+            "a pod serves {start_up:#} after it is requested, and the pods share the demand evenly; {}",
+            template.origin
+        ),
+        "the demand does not depend on how many pods serve".to_owned(),
+    ];
     if workload.strategy == Strategy::Preview {
         all.push("scaleStrategy Auto instead of Preview".to_owned());
     }

@@ -1,6 +1,7 @@
 //! The observed state of one member cluster, and what the fleet as a whole needs. Data only.
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::{Profile, Taint};
 use foretide_domain::{ReplicaBounds, Replicas};
@@ -122,7 +123,7 @@ pub enum Health {
 }
 
 /// The needs of the fleet as a whole, decided before it is divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Total {
     /// The demand of the fleet in replicas: the largest, over the metrics, of total usage divided by the target per
     /// pod. Absent when a metric or a member is missing.

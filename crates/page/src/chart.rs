@@ -72,7 +72,7 @@ pub fn svg(
         panels: panels.into(),
         ..Chart::default()
     };
-    Ok(chart.fragment())
+    Ok(chart.draw().fragment())
 }
 
 fn window(name: String, span: Span) -> Window {
@@ -301,7 +301,7 @@ fn clusters(clusters: &ClustersView, width: u32) -> String {
         width,
         bars,
     }
-    .fragment()
+    .draw().fragment()
 }
 
 fn count(count: Option<i32>) -> Option<u32> {
@@ -333,5 +333,6 @@ pub fn calendar(
         zone: zone.rules().clone(),
         windows: shown.collect(),
     }
+    .draw()
     .fragment()
 }

@@ -9,8 +9,8 @@ use foretide_federate::{Member, MemberDecision, Total};
 
 use super::budgets::{budgets, form};
 use crate::cli::{
-    decision::strategy_and_mode,
-    output::{Paint, Screen, cell, decimal, wrapped},
+    decision::{strategy_and_mode, target_and_bounds},
+    output::{Paint, Screen, cell, decimal},
 };
 use foretide_api::status::is_healthy;
 
@@ -40,11 +40,7 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
     let each = form(&spec.policy).each;
     let at = clock(assignment.decision.at);
     let at = format!("{strategy}; {at}; demand and capacity are in replicas");
-    let title = format!(
-        "{} {}, {} to {} replicas{each}",
-        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max
-    );
-    screen.title(name, &title, &at)
+    screen.title(name, &(target_and_bounds(workload) + each), &at)
 }
 
 // --- The clusters.
@@ -190,13 +186,8 @@ fn conditions(assignment: &Assignment, screen: Screen) -> String {
         let (kind, status) = (condition.kind.as_str(), condition.status.as_str());
         if !is_healthy(kind, status) {
             let head = format!("{kind} {status} {}", condition.reason);
-            let message = wrapped(&condition.message, screen.width() - 2, "  ");
-            text.extend([
-                &*screen.paint(Paint::Warning, &head),
-                "\n  ",
-                &message,
-                "\n",
-            ]);
+            text += &(screen.paint(Paint::Warning, &head) + "\n");
+            text += &screen.indented(&condition.message);
         }
     }
     text

@@ -7,7 +7,7 @@
 //!
 //! No file, cluster or server is read. The same inputs give exactly the figures of `foretide backtest`.
 
-use std::{fmt, ops::ControlFlow};
+use std::ops::ControlFlow;
 
 use foretide_backtest::{
     Error,
@@ -40,9 +40,11 @@ const LARGEST_HISTORIES: usize = 24 * MIB;
 const LARGEST_MANIFESTS: usize = 3 * MIB;
 
 /// The result of an experiment.
+#[derive(Debug)]
 pub struct LabReport {
     report: BacktestReport,
-    notes: Vec<String>,
+    /// Missing and doubtful parts of the histories.
+    pub notes: Vec<String>,
     zone: Option<Zone>,
 }
 
@@ -57,7 +59,7 @@ pub fn run(
     watch: &mut dyn FnMut(f64) -> ControlFlow<()>,
 ) -> Result<LabReport, Failure> {
     require_size(experiment)?;
-    let zone = zone(experiment.shown_in.as_deref(), "shownIn")?;
+    let zone = parsed(experiment.shown_in.as_deref(), "shownIn", parse_zone)?;
     let mut documents = documents(experiment)?;
     let name = experiment.name.as_deref();
     let converted = inputs::convert(&mut documents, name)?;
@@ -115,7 +117,7 @@ fn documents(experiment: &Experiment) -> Result<Vec<Document>, Failure> {
 }
 
 fn recorded(experiment: &Experiment, chosen: &AutoscalerWorkload) -> Result<Vec<History>, Failure> {
-    let zone = zone(experiment.time_zone.as_deref(), "--time-zone")?;
+    let zone = parsed(experiment.time_zone.as_deref(), "--time-zone", parse_zone)?;
     let given = experiment
         .histories
         .iter()
@@ -131,20 +133,14 @@ fn options(experiment: &Experiment) -> Result<EvaluationOptions, Failure> {
             "--from and --warm-up exclude each other; give one of them",
         ));
     }
-    let start_up = experiment
-        .start_up
-        .as_deref()
-        .map(parse_start_up)
-        .transpose();
-    let warm_up = experiment
-        .warm_up
-        .as_deref()
-        .map(parse_duration)
-        .transpose();
+    let (start_up, warm_up) = (
+        experiment.start_up.as_deref(),
+        experiment.warm_up.as_deref(),
+    );
     Ok(EvaluationOptions {
-        start_up: start_up.map_err(flag("--start-up"))?,
+        start_up: parsed(start_up, "--start-up", parse_start_up)?,
         from: experiment.from,
-        warm_up: warm_up.map_err(flag("--warm-up"))?,
+        warm_up: parsed(warm_up, "--warm-up", parse_duration)?,
         until: experiment.until,
     })
 }
@@ -157,8 +153,13 @@ fn quantiles(experiment: &Experiment) -> Result<Vec<f64>, Failure> {
     Ok(quantiles.to_vec())
 }
 
-fn zone(name: Option<&str>, option: &str) -> Result<Option<Zone>, Failure> {
-    name.map(parse_zone).transpose().map_err(flag(option))
+/// The value of an option, if it is given.
+fn parsed<T>(
+    text: Option<&str>,
+    name: &str,
+    parse: fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, Failure> {
+    text.map(parse).transpose().map_err(flag(name))
 }
 
 /// The error about an option, by the flag that it stands for.
@@ -222,14 +223,11 @@ impl LabReport {
 
     /// The chart of both runs, for a page with [`foretide_chart::STYLE`].
     pub fn chart(&self) -> Chart {
-        let chart = page::chart(&self.report);
-        match &self.zone {
-            Some(zone) => Chart {
-                zone: zone.rules().clone(),
-                ..chart
-            },
-            None => chart,
+        let mut chart = page::chart(&self.report);
+        if let Some(zone) = &self.zone {
+            chart.zone = zone.rules().clone();
         }
+        chart
     }
 
     /// Costs of each quantile of the sweep; absent without a sweep.
@@ -252,20 +250,5 @@ impl LabReport {
     /// The object cannot be written as YAML.
     pub fn manifest(&self) -> Result<String, Failure> {
         Ok(manifest::written(&self.report.setup.autoscaler)?)
-    }
-
-    /// Missing and doubtful parts of the histories.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-}
-
-/// Leaves the minutes out.
-impl fmt::Debug for LabReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.report.setup.autoscaler.name();
-        f.debug_struct("LabReport")
-            .field("name", &name)
-            .finish_non_exhaustive()
     }
 }

@@ -48,7 +48,7 @@ pub fn html(report: &BacktestReport) -> Result<String, Failure> {
     let sections = [
         (
             "Minute by minute",
-            figure("minute by minute", Html::chart(&chart(report))),
+            figure("minute by minute", Html::drawing(&chart(report).draw())),
         ),
         ("In numbers", numbers(report)),
         ("Other quantiles", sweep(report)),
@@ -170,7 +170,7 @@ fn sweep(report: &BacktestReport) -> Html {
     header.push("Beside the plain HPA");
     let caption = "The same minutes with other values of spec.prediction.quantile";
     Html::all([
-        figure("other quantiles", Html::scatter(&prices(report))),
+        figure("other quantiles", Html::drawing(&prices(report).draw())),
         report::numbers(caption, &header, rows),
     ])
 }

@@ -1,21 +1,18 @@
 //! The report of a back-test: as text, as JSON, and as CSV with one row per minute.
 
 use foretide_backtest::{clock, report::BacktestReport, runs::RunResult, worst::ShortMinute};
-use foretide_domain::{
-    proposal::Unit,
-    sim::{MINUTE, Minute},
-};
+use foretide_domain::{proposal::Unit, sim::MINUTE};
 use jiff::Timestamp;
 
 use super::{Panel, legend};
-use crate::cli::output::{Paint, Screen, Size, cell};
+use crate::cli::{
+    decision::target_and_bounds,
+    output::{Paint, Screen, cell},
+    plot::{size_beside, top_of_counts},
+};
 
-/// Rows of each picture.
-const ROWS: usize = 8;
 /// Columns of each picture that its scale takes.
 const SCALE: usize = 8;
-/// Raises the scale so that the top one of its eight rows stays free.
-const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The report as text.
 pub fn text(report: &BacktestReport, screen: Screen) -> String {
@@ -44,11 +41,7 @@ pub fn text(report: &BacktestReport, screen: Screen) -> String {
 /// The title with the subject of the report, and a line with its span.
 pub fn heading(report: &BacktestReport) -> (String, String) {
     let setup = &report.setup;
-    let workload = &setup.workload;
-    let title = format!(
-        "{} {}, {} to {} replicas",
-        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max,
-    );
+    let title = target_and_bounds(&setup.workload);
     (title, heading_span(setup.from, setup.until))
 }
 
@@ -70,10 +63,7 @@ fn days(seconds: f64) -> String {
 fn pictures(report: &BacktestReport, screen: Screen) -> String {
     let ours = &report.candidates.ours;
     let mut text = format!("{}\n", legend(ours, screen.width(), screen));
-    let size = Size {
-        columns: screen.width() - SCALE,
-        rows: ROWS,
-    };
+    let size = size_beside(SCALE, screen);
     for result in report.candidates.iter() {
         let name = screen.paint(Paint::Strong, result.name);
         text.extend([format!(
@@ -86,23 +76,19 @@ fn pictures(report: &BacktestReport, screen: Screen) -> String {
 
 /// The picture of one run, on the scale of all.
 pub fn panel<'a>(report: &'a BacktestReport, result: &'a RunResult) -> Panel<'a> {
+    let minutes = report.candidates.iter().flat_map(|result| &result.minutes);
+    let counts = minutes.map(|minute| {
+        minute
+            .load
+            .map_or(0.0, |load| load.replicas())
+            .max(minute.ready.as_f64())
+    });
     Panel {
         minutes: &result.minutes,
         forecast: &result.forecasts,
         span: (report.setup.from, report.setup.until),
-        top: top(report.candidates.iter().flat_map(|result| &result.minutes)),
+        top: top_of_counts(counts),
     }
-}
-
-/// The top of the scale: one row above the highest needed or serving count, rounded up to an even number, so that half
-/// of it is a whole number.
-fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
-    let needed = |minute: &Minute| minute.load.map_or(0.0, |load| load.replicas());
-    let above = minutes
-        .map(|minute| needed(minute).max(minute.ready.as_f64()))
-        .fold(1.0, f64::max)
-        * HEADROOM;
-    (above / 2.0).ceil() * 2.0
 }
 
 /// One row per run.

@@ -1,55 +1,17 @@
 //! The part of an explanation that only fleets have: their clusters, with one sentence each.
 
-use std::sync::Arc;
-
 use foretide_backtest::clock;
 use foretide_crds::{ClusterStatus, FederatedHPA};
-use foretide_domain::{cron::Zone, hpa::Settings, words::counted};
+use foretide_domain::words::counted;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
 
-use super::{Explanation, body, heading};
-use crate::cli::output::{CommandOutput, Paint, Screen, cell};
-use foretide_api::{autoscaler::Autoscaler, validation};
+use crate::cli::output::{Paint, Screen, cell};
 
 /// Age of an observation at the decision from which a cluster counts as stale.
 const STALE: SignedDuration = SignedDuration::from_mins(1);
 
-/// The status of a fleet as text.
-pub fn fleet_text(fdhpa: &Arc<FederatedHPA>, screen: Screen, local: &Zone) -> String {
-    let read = validation::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default());
-    let (metrics, invalid) = match read {
-        Ok(fleet) => (fleet.workload.metrics, None),
-        Err(invalid) => (Vec::new(), Some(invalid)),
-    };
-    let autoscaler = Autoscaler::Federated(Arc::clone(fdhpa));
-    let policy = fdhpa
-        .spec
-        .federated_hpa_assignment
-        .federated_hpa_assignment_type;
-    Explanation {
-        heading: heading(&autoscaler, Some(policy.unwrap_or_default()), screen),
-        autoscaler: &autoscaler,
-        metrics,
-        invalid,
-        clusters: clusters(fdhpa, screen),
-    }
-    .text(screen)
-}
-
-/// The JSON of an autoscaler of one cluster, with `status.clusters` and `status.unassigned` added.
-pub fn fleet_json(fdhpa: &Arc<FederatedHPA>) -> CommandOutput {
-    let mut body = body(&Autoscaler::Federated(Arc::clone(fdhpa)));
-    let status = fdhpa.status.clone().unwrap_or_default();
-    if let Some(members) = body.as_object_mut() {
-        members.insert("clusters".to_owned(), json!(status.clusters));
-        members.insert("unassigned".to_owned(), json!(status.unassigned));
-    }
-    CommandOutput::json("Explanation", body)
-}
-
 /// The clusters in a table, and a sentence for each.
-fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
+pub fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
     let status = fdhpa.status.clone().unwrap_or_default();
     let decided = status.fleet.decision.and_then(|decision| decision.time);
     let clusters = status.clusters.unwrap_or_default();

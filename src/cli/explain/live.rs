@@ -10,14 +10,13 @@ use std::{
 
 use super::{ExplainArgs, explained, table};
 use crate::cli::{
-    cluster::{runtime, unconnected},
+    cluster::{FLAGS, runtime, unconnected},
     context::CommandContext,
     output::{CommandOutput, Failure, Screen},
 };
 use foretide_api::autoscaler::Autoscaler;
 use foretide_api::ports::ClusterError;
-use foretide_base::exit::print_error;
-use foretide_base::{error::chain, machine::Machine};
+use foretide_base::{exit::print_error, machine::Machine};
 use foretide_kube::cluster::Connection;
 
 /// Period of the reads of a watched object.
@@ -188,7 +187,7 @@ async fn connect(args: &ClusterArgs, machine: &Machine) -> Result<Connection, Fa
     let (file, context) = (args.kubeconfig.as_deref(), args.context.as_deref());
     Connection::from_kubeconfig(file, context, machine)
         .await
-        .map_err(|error| unconnected(&error))
+        .map_err(|error| unconnected(&error, FLAGS))
 }
 
 async fn read(
@@ -202,7 +201,7 @@ async fn read(
         Ok(ehpa) => return Ok(Autoscaler::Effective(Arc::new(ehpa))),
         // The name may be that of a FederatedHPA.
         Err(ClusterError::NotFound { .. }) => {}
-        Err(error) => return Err(failed(&error)),
+        Err(error) => return Err(Failure::outside(error)),
     }
     match connection.federated(namespace, name).await {
         Ok(fdhpa) => Ok(Autoscaler::Federated(Arc::new(fdhpa))),
@@ -210,7 +209,7 @@ async fn read(
             "no EffectiveHorizontalPodAutoscaler or FederatedHPA {namespace}/{name} found; list them with: \
              foretide explain -n {namespace}, or of all namespaces with: foretide explain -A"
         ))),
-        Err(error) => Err(failed(&error)),
+        Err(error) => Err(Failure::outside(error)),
     }
 }
 
@@ -240,7 +239,7 @@ async fn list(
     let own = given.unwrap_or_else(|| connection.namespace());
     let namespace = (!args.cluster.all_namespaces).then_some(own);
     let listed = connection.autoscalers(namespace).await;
-    let (ehpas, fdhpas) = listed.map_err(|error| failed(&error))?;
+    let (ehpas, fdhpas) = listed.map_err(Failure::outside)?;
     let ehpas = ehpas
         .into_iter()
         .map(|it| Autoscaler::Effective(Arc::new(it)));
@@ -258,10 +257,6 @@ async fn list(
         )));
     }
     Ok(table::listed(&all, args.output, context.screen))
-}
-
-fn failed(error: &ClusterError) -> Failure {
-    Failure::runtime(chain(error))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use foretide_crds::ReplicaChangeStatus;
 use foretide_domain::proposal::Source;
 
 use super::body;
-use crate::cli::output::{CommandOutput, Paint, Screen, TextFormat, cell, wrapped};
+use crate::cli::output::{CommandOutput, Paint, Screen, TextFormat, cell};
 use foretide_api::autoscaler::Autoscaler;
 use foretide_base::printable;
 
@@ -64,7 +64,7 @@ pub fn changes(changes: &[ReplicaChangeStatus], screen: Screen) -> String {
         } = change;
         let head = format!("{}  {from} {arrow} {to}", clock(time.0));
         let head = screen.paint(Paint::Strong, &head);
-        format!("{head}\n  {}\n", wrapped(message, screen.width() - 2, "  "))
+        format!("{head}\n{}", screen.indented(message))
     });
     lines.collect()
 }

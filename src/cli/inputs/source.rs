@@ -3,7 +3,6 @@
 use foretide_backtest::{
     inputs::{AutoscalerWorkload, convert, without_history},
     manifest::Document,
-    recording::{self, History},
     template::{self, TemplateSource},
 };
 use foretide_domain::{ScaleTarget, workload::Workload};
@@ -12,7 +11,7 @@ use tokio::runtime::Runtime;
 use super::{Inputs, documents, notes};
 use crate::cli::{
     cluster::ReadCluster,
-    history::{Access, Reading},
+    history::{Access, Histories, Reading},
     output::Failure,
 };
 use foretide_base::machine::Machine;
@@ -27,16 +26,6 @@ pub struct Source<'a> {
     pub documents: Vec<Document>,
     /// The converted objects and their differences, a sentence each.
     pub converted: Vec<String>,
-}
-
-/// Recorded demand of a workload's metrics.
-#[derive(Debug)]
-pub struct Histories {
-    pub read: Vec<History>,
-    /// Reasons for which metrics have no history, a sentence each.
-    pub missing: Vec<String>,
-    /// Notes on the reading of the histories and on their missing and doubtful parts, as lines for standard error.
-    pub notes: String,
 }
 
 // === impl Source ===
@@ -76,8 +65,8 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The history of each metric, up to `reading.until` if it is read from Prometheus. Metrics without a history are
-    /// removed from the workload.
+    /// The history of each metric, up to `reading.until` if it is read from Prometheus, with notes on their missing and
+    /// doubtful parts, too. Metrics without a history are removed from the workload.
     ///
     /// # Errors
     /// A history is missing, or cannot be read.
@@ -109,20 +98,8 @@ impl<'a> Source<'a> {
             scope: self.inputs.promql_scope,
         };
         let mut found = history.read(autoscaler, workload, &access, reading)?;
-        let read = std::mem::take(&mut found.metrics)
-            .into_iter()
-            .map(|(metric, recording)| History {
-                notes: recording::holes(&metric, &recording).into_iter().collect(),
-                metric,
-                file: found.url.clone(),
-                recording,
-            });
-        let read: Vec<History> = read.collect();
-        Ok(Histories {
-            notes: found.notes + &notes(&read),
-            read,
-            missing: found.missing,
-        })
+        found.notes += &notes(&found.read);
+        Ok(found)
     }
 
     /// The sources of a pod's requests; the workload is read from the cluster if it is not in a manifest.

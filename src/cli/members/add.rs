@@ -9,9 +9,11 @@ use serde_json::Value;
 use super::{
     HubArgs, NAMESPACE,
     manifests::{MemberSecret, TOKEN, in_hub, in_member, kubeconfig},
-    unconnected,
 };
-use crate::cli::output::{CommandOutput, Failure};
+use crate::cli::{
+    cluster::{FLAGS, unconnected},
+    output::{CommandOutput, Failure},
+};
 use foretide_api::ports::ClusterError;
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::members::{
@@ -115,7 +117,7 @@ pub async fn run(args: &AddArgs, machine: &Machine) -> Result<CommandOutput, Fai
     let file = Some(args.kubeconfig.as_path());
     let member = AdminClient::open(file, args.context.as_deref(), machine)
         .await
-        .map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+        .map_err(|error| unconnected(&error, FLAGS))?;
     let hub = args.hub.client(machine).await?;
     args.apply(&server, &member, &hub).await?;
     let (summary, name) = (args.summary("applied"), &args.name);
@@ -132,7 +134,7 @@ impl AddArgs {
         let file = Some(self.kubeconfig.as_path());
         let server = ApiServer::from_kubeconfig(file, self.context.as_deref())
             .await
-            .map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+            .map_err(|error| unconnected(&error, FLAGS))?;
         Ok(ApiServer {
             url: self.server.clone().unwrap_or(server.url),
             ..server

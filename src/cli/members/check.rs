@@ -3,8 +3,11 @@
 //! The Secret of the member is read as the controller does it, a connection is made with it, and each permission is
 //! checked by an access review. `add` repairs missing permissions.
 
-use super::{HubArgs, profiles_warning, unconnected};
-use crate::cli::output::{CommandOutput, Failure, Paint, Screen};
+use super::{HubArgs, profiles_warning};
+use crate::cli::{
+    cluster::unconnected,
+    output::{CommandOutput, Failure, Paint, Screen},
+};
 use foretide_base::exit::Exit;
 use foretide_base::{error::chain, machine::Machine};
 use foretide_kube::members::{Access, AccessReview, AdminClient};

@@ -12,16 +12,14 @@ use std::path::PathBuf;
 
 use self::{add::AddArgs, check::CheckArgs, list::ListArgs, remove::RemoveArgs};
 use super::{
+    cluster::{self, unconnected},
     context::CommandContext,
     output::{CommandOutput, Failure},
 };
 use crate::config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, member_label};
 use foretide_api::ports::ClusterError;
 use foretide_base::{error::chain, machine::Machine};
-use foretide_kube::{
-    cluster::ConnectError,
-    members::{AdminClient, MemberSettings, Timeouts},
-};
+use foretide_kube::members::{AdminClient, MemberSettings, Timeouts};
 
 /// Namespace of the controller, and of the hub's account in a member.
 pub const NAMESPACE: &str = "foretide-system";
@@ -91,10 +89,7 @@ fn profiles_warning(error: Option<&ClusterError>) -> String {
 /// # Errors
 /// A cluster cannot be reached or refuses a request, or a kubeconfig cannot be used.
 pub fn run(args: &MembersArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::outside)?;
+    let runtime = cluster::runtime()?;
     let (screen, machine) = (context.screen, &context.machine);
     match &args.command {
         Command::Add(args) => runtime.block_on(add::run(args, machine)),
@@ -125,11 +120,4 @@ impl HubArgs {
             timeouts: Timeouts::new(jiff::SignedDuration::from_secs(45)),
         }
     }
-}
-
-/// The failure of a connection with one source of the error: the client library's errors repeat their sources.
-fn unconnected(error: &ConnectError, flags: &str) -> Failure {
-    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
-    let cause = cause.unwrap_or_default();
-    Failure::runtime(format!("{error}{cause}; select another one with {flags}"))
 }

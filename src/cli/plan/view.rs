@@ -10,9 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cli::{
     assign,
-    decision::{self, Units, strategy_and_mode},
-    output::{Paint, Screen, Size},
-    plot::Plot,
+    decision::{self, Units, strategy_and_mode, target_and_bounds},
+    output::{Paint, Screen},
+    plot::{Plot, size_beside},
 };
 use foretide_api::status::{decision_status, window_status};
 
@@ -20,8 +20,6 @@ use foretide_api::status::{decision_status, window_status};
 const PAST: SignedDuration = SignedDuration::from_hours(24);
 /// Span of the forecast that is drawn, if the prediction window is shorter.
 const AHEAD: SignedDuration = SignedDuration::from_hours(12);
-/// Rows of the picture.
-const ROWS: usize = 8;
 /// Columns of the picture that its scale takes.
 const SCALE: usize = 12;
 
@@ -29,12 +27,8 @@ const SCALE: usize = 12;
 pub fn text(plan: &PlanReport, screen: Screen) -> String {
     let status = decision_status(&plan.decision);
     let mut blocks = vec![heading(plan, screen)];
-    blocks.extend(
-        plan.situation
-            .outlooks
-            .iter()
-            .map(|outlook| picture(plan, outlook, screen)),
-    );
+    let outlooks = plan.situation.outlooks.iter();
+    blocks.extend(outlooks.map(|outlook| picture(outlook, screen)));
     blocks.push(decision::proposals(
         &status,
         Units::of(&plan.situation.workload.metrics),
@@ -69,56 +63,38 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
         |division| division.policy().mode,
     );
     let strategy = strategy_and_mode(workload.strategy, mode);
-    let title = format!(
-        "{} {}, {} to {} replicas, {strategy}",
-        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max
-    );
+    let title = format!("{}, {strategy}", target_and_bounds(workload));
     let about = format!("{}; times without a zone are UTC", clock(plan.situation.at));
     screen.title(plan.situation.autoscaler.name(), &title, &about)
 }
 
-fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
-    let from = plan
-        .situation
-        .at
-        .checked_sub(PAST)
-        .unwrap_or(Timestamp::MIN);
-    let known = outlook.recording.until(plan.situation.at).iter();
-    let past: Vec<Sample> = known.filter(|s| s.at >= from).copied().collect();
-    let configured = plan
-        .situation
-        .workload
-        .prediction
-        .as_ref()
-        .map(|p| p.window);
+fn picture(outlook: &Outlook, screen: Screen) -> String {
+    let (at, made) = (outlook.at, made(outlook));
+    let from = at.checked_sub(PAST).unwrap_or(Timestamp::MIN);
+    let known = outlook.recording.until(at);
+    let past: Vec<Sample> = known.iter().filter(|s| s.at >= from).copied().collect();
     // A direct forecast covers its own window, which the sentence names, too.
-    let window = made(outlook)
+    let window = made
         .and_then(Forecast::direct)
         .map(|peak| peak.window)
-        .or(configured);
-    let window = window.unwrap_or_default();
-    let until = plan
-        .situation
-        .at
-        .checked_add(window.max(AHEAD))
-        .unwrap_or(Timestamp::MAX);
-    let forecast = made(outlook)
-        .map(|forecast| path(forecast, plan.situation.at, until))
+        .or(outlook.window)
         .unwrap_or_default();
+    let until = at.checked_add(window.max(AHEAD)).unwrap_or(Timestamp::MAX);
+    let forecast: Vec<Prediction> = made
+        .into_iter()
+        .flat_map(Forecast::samples)
+        .filter(|p| (at..=until).contains(&p.at))
+        .collect();
     let unit = Unit::of_metric(&outlook.metric.identifier());
     let label = |value| scale(value, unit);
     let plot = Plot {
         history: &past,
         forecast: &forecast,
-        now: Some(plan.situation.at),
-        window: made(outlook).map(|_| window).unwrap_or_default(),
+        now: Some(at),
+        window: made.map(|_| window).unwrap_or_default(),
         ..Plot::new(&label)
     };
-    let size = Size {
-        columns: screen.width() - SCALE,
-        rows: ROWS,
-    };
-    let drawn = plot.render(size, screen);
+    let drawn = plot.render(size_beside(SCALE, screen), screen);
     if drawn.is_empty() {
         drawn
     } else {
@@ -151,13 +127,6 @@ fn legend(outlook: &Outlook, window: SignedDuration, screen: Screen) -> String {
 
 fn made(outlook: &Outlook) -> Option<&Forecast> {
     outlook.forecast.as_ref()?.as_ref().ok()
-}
-
-fn path(forecast: &Forecast, from: Timestamp, until: Timestamp) -> Vec<Prediction> {
-    forecast
-        .samples()
-        .filter(|p| p.at >= from && p.at <= until)
-        .collect()
 }
 
 /// A value of the scale: short, since the legend names the unit.

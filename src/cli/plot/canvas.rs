@@ -2,7 +2,7 @@
 //!
 //! The history is dense; the band of a forecast uses every second column of dots, so that they differ without color.
 
-use super::steps::Piece;
+use super::steps::ascii;
 use crate::cli::output::{Paint, Screen, Size};
 
 /// Series of a dot.
@@ -17,7 +17,7 @@ pub enum Dot {
 
 /// Content of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Ink {
+pub enum Ink {
     #[default]
     Blank,
     Dots {
@@ -25,11 +25,8 @@ enum Ink {
         line: bool,
         band: bool,
     },
-    Capacity {
-        piece: Piece,
-        /// The capacity fell short there.
-        short: bool,
-    },
+    /// A piece of the line of capacity, as a box-drawing character.
+    Capacity(char),
     /// A shortage: more was needed than was there.
     Shortage,
 }
@@ -86,19 +83,11 @@ impl Canvas {
         }
     }
 
-    /// Draws a piece of a line that stands on row `height` from the bottom, over the previous content.
-    pub fn line(&mut self, column: usize, height: usize, piece: Piece, short: bool) {
+    /// Draws over the previous content of the cell on row `height` from the bottom.
+    pub fn cover(&mut self, column: usize, height: usize, ink: Ink) {
         let row = self.size.rows.saturating_sub(height + 1);
         if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
-            cell.ink = Ink::Capacity { piece, short };
-        }
-    }
-
-    /// Marks a cell on row `height` from the bottom as missing, over the previous content.
-    pub fn shade(&mut self, column: usize, height: usize) {
-        let row = self.size.rows.saturating_sub(height + 1);
-        if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
-            cell.ink = Ink::Shortage;
+            cell.ink = ink;
         }
     }
 
@@ -117,10 +106,8 @@ impl Canvas {
                     screen.paint(Paint::Dim, "┊")
                 }
                 Ink::Blank if Some(column) == now => screen.paint(Paint::Dim, "|"),
-                Ink::Shortage | Ink::Capacity { short: true, .. } => {
-                    screen.paint(Paint::Error, &glyph.to_string())
-                }
-                Ink::Capacity { .. } => screen.paint(Paint::Strong, &glyph.to_string()),
+                Ink::Shortage => screen.paint(Paint::Error, &glyph.to_string()),
+                Ink::Capacity(_) => screen.paint(Paint::Strong, &glyph.to_string()),
                 Ink::Dots { line, band, .. } if line || band => {
                     screen.paint(Paint::Future, &glyph.to_string())
                 }
@@ -142,7 +129,7 @@ impl Ink {
                 line,
                 band,
             } => (history, line, band),
-            Self::Blank | Self::Capacity { .. } | Self::Shortage => (false, false, false),
+            Self::Blank | Self::Capacity(_) | Self::Shortage => (false, false, false),
         };
         Self::Dots {
             history: history || dot == Dot::History,
@@ -160,7 +147,8 @@ impl Cell {
             Ink::Blank => ' ',
             Ink::Shortage if screen.unicode => '▓',
             Ink::Shortage => '#',
-            Ink::Capacity { piece, .. } => piece.glyph(screen.unicode),
+            Ink::Capacity(piece) if screen.unicode => piece,
+            Ink::Capacity(piece) => ascii(piece),
             Ink::Dots { .. } if screen.unicode => braille(self.dots),
             Ink::Dots { line: true, .. } => '*',
             Ink::Dots { band: true, .. } => '~',

@@ -5,42 +5,19 @@
 //! ─────╯
 //! ```
 
-/// A glyph of the line in a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
-    Level,
-    Rise,
-    /// Lower end of a rise; the pieces below are the other ends of rises and falls.
-    RiseFrom,
-    RiseTo,
-    FallFrom,
-    FallTo,
-}
-
-impl Piece {
-    pub const fn glyph(self, unicode: bool) -> char {
-        if !unicode {
-            return match self {
-                Self::Level => '-',
-                Self::Rise => '|',
-                _ => '+',
-            };
-        }
-        match self {
-            Self::Level => '─',
-            Self::Rise => '│',
-            Self::RiseFrom => '╯',
-            Self::RiseTo => '╭',
-            Self::FallFrom => '╮',
-            Self::FallTo => '╰',
-        }
+/// A character of the line in ASCII.
+pub const fn ascii(piece: char) -> char {
+    match piece {
+        '─' => '-',
+        '│' => '|',
+        _ => '+',
     }
 }
 
-/// The pieces of a line: column, height in rows from the bottom, piece.
+/// The pieces of a line: column, height in rows from the bottom, character.
 ///
 /// `heights` holds the row of each column, counted from the bottom; a column without one interrupts the line.
-pub fn pieces(heights: &[Option<usize>]) -> impl Iterator<Item = (usize, usize, Piece)> + '_ {
+pub fn pieces(heights: &[Option<usize>]) -> impl Iterator<Item = (usize, usize, char)> + '_ {
     let before = [None].into_iter().chain(heights.iter().copied());
     let columns = before.zip(heights.iter().copied()).enumerate();
     columns.flat_map(|(column, (before, height))| {
@@ -51,20 +28,16 @@ pub fn pieces(heights: &[Option<usize>]) -> impl Iterator<Item = (usize, usize, 
     })
 }
 
-fn step(
-    column: usize,
-    before: usize,
-    height: usize,
-) -> impl Iterator<Item = (usize, usize, Piece)> {
+fn step(column: usize, before: usize, height: usize) -> impl Iterator<Item = (usize, usize, char)> {
     let (low, high) = (before.min(height), before.max(height));
     (low..=high).map(move |row| {
         let piece = match row {
-            _ if before == height => Piece::Level,
-            row if row == height && height > before => Piece::RiseTo,
-            row if row == height => Piece::FallTo,
-            row if row == before && height > before => Piece::RiseFrom,
-            row if row == before => Piece::FallFrom,
-            _ => Piece::Rise,
+            _ if before == height => '─',
+            row if row == height && height > before => '╭',
+            row if row == height => '╰',
+            row if row == before && height > before => '╯',
+            row if row == before => '╮',
+            _ => '│',
         };
         (column, row, piece)
     })
@@ -77,7 +50,7 @@ mod tests {
     fn drawn(heights: &[Option<usize>], rows: usize) -> String {
         let mut cells = vec![vec![' '; heights.len()]; rows];
         for (column, row, piece) in pieces(heights) {
-            cells[rows - 1 - row][column] = piece.glyph(true);
+            cells[rows - 1 - row][column] = piece;
         }
         let rows = cells
             .into_iter()

@@ -49,7 +49,11 @@ fn count<S: Serializer>(skipped: &[String], to: S) -> Result<S::Ok, S::Error> {
 /// # Errors
 /// A directory cannot be listed.
 pub fn run(args: &ValidateArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
-    let checks = Checks::new(args.promql_scope, context);
+    let checks = Checks {
+        validator: context.validator(),
+        scope: args.promql_scope,
+        local: &context.local,
+    };
     let mut report = Report::default();
     for path in &args.files {
         let listed = files::files(std::slice::from_ref(path));

@@ -97,10 +97,13 @@ struct Results {
     manifest: String,
     /// Missing and doubtful parts of the histories.
     notes: Vec<String>,
-    /// One drawing per width, because a chart holds every minute.
-    charts: [String; WIDTHS.len()],
-    sweeps: Option<[String; WIDTHS.len()]>,
+    /// Drawings and not a chart, which holds every minute.
+    charts: Drawings,
+    sweeps: Option<Drawings>,
 }
+
+/// One drawing per width.
+type Drawings = [String; WIDTHS.len()];
 
 /// The experiment that a path names.
 struct Id(String);
@@ -121,8 +124,14 @@ pub fn routes(context: &CommandContext) -> Router {
             &format!("{one}/manifest.yaml"),
             served(|results: &Results| as_media("application/yaml", &results.manifest)),
         )
-        .route(&format!("{one}/chart.svg"), get(chart))
-        .route(&format!("{one}/sweep.svg"), get(sweep))
+        .route(
+            &format!("{one}/chart.svg"),
+            drawn(|results| Some(&results.charts)),
+        )
+        .route(
+            &format!("{one}/sweep.svg"),
+            drawn(|results| results.sweeps.as_ref()),
+        )
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(lab)
 }
@@ -171,41 +180,30 @@ fn served(
     })
 }
 
-async fn chart(
-    State(lab): State<Arc<Lab>>,
-    Id(id): Id,
-    query: Result<Query<WidthQuery>, QueryRejection>,
-) -> Result<Response, Refusal> {
-    let Query(query) = query?;
-    lab.results(&id, |results| Ok(drawing(&results.charts, query)))
-}
-
-async fn sweep(
-    State(lab): State<Arc<Lab>>,
-    Id(id): Id,
-    query: Result<Query<WidthQuery>, QueryRejection>,
-) -> Result<Response, Refusal> {
-    let Query(query) = query?;
-    lab.results(&id, |results| {
-        let sweeps = results
-            .sweeps
-            .as_ref()
-            .ok_or_else(|| Refusal::not_found("the experiment has no sweep"))?;
-        Ok(drawing(sweeps, query))
-    })
+/// A handler that serves the drawings of a finished experiment, which only those of a sweep may lack.
+fn drawn(drawings: fn(&Results) -> Option<&Drawings>) -> MethodRouter<Arc<Lab>> {
+    get(
+        async move |State(lab): State<Arc<Lab>>,
+                    Id(id): Id,
+                    query: Result<Query<WidthQuery>, QueryRejection>| {
+            let Query(query) = query?;
+            lab.results(&id, |results| {
+                drawings(results)
+                    .map(|drawings| drawing(drawings, query))
+                    .ok_or_else(|| Refusal::not_found("the experiment has no sweep"))
+            })
+        },
+    )
 }
 
 /// The widest drawing that is not wider than requested.
-fn drawing(drawings: &[String; WIDTHS.len()], query: WidthQuery) -> Response {
-    let fitting = WIDTHS
+fn drawing(drawings: &Drawings, query: WidthQuery) -> Response {
+    let drawing = WIDTHS
         .iter()
         .zip(drawings)
-        .take_while(|(width, _): &(&u32, &String)| query.width.is_none_or(|asked| **width <= asked))
-        .last();
-    as_media(
-        "image/svg+xml",
-        fitting.map_or(&*drawings[0], |(_, drawing)| drawing),
-    )
+        .rfind(|(width, _)| query.width.is_none_or(|asked| **width <= asked))
+        .map_or(&drawings[0], |(_, drawing)| drawing);
+    as_media("image/svg+xml", drawing)
 }
 
 fn as_media(media: &'static str, text: &str) -> Response {
@@ -437,12 +435,13 @@ impl Results {
             json: report.json(),
             html: report.html()?,
             manifest: report.manifest()?,
-            notes: report.notes().to_vec(),
+            notes: report.notes.clone(),
             charts: WIDTHS.map(|width| {
                 Chart {
                     width,
                     ..report.chart()
                 }
+                .draw()
                 .fragment()
             }),
             sweeps: report.sweep_chart().map(|prices| {
@@ -451,6 +450,7 @@ impl Results {
                         width,
                         ..prices.clone()
                     }
+                    .draw()
                     .fragment()
                 })
             }),

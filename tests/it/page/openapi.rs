@@ -112,7 +112,7 @@ fn of_lab(document: &Value) -> Vec<(&String, &Map<String, Value>)> {
 
 async fn page_with_lab() -> Router {
     PageSite::open(demo_page().await, &Clock::system())
-        .with_lab(lab(&context()))
+        .with_lab(lab::routes(&context()))
         .router()
 }
 
@@ -131,7 +131,7 @@ async fn ask(router: &Router, method: &str, path: &str) -> Answer {
 #[test]
 fn the_paths_and_the_fields_of_the_lab_are_described() {
     let document = openapi();
-    let table = format!("{:?}", lab(&context()));
+    let table = format!("{:?}", lab::routes(&context()));
     let served = table
         .split('"')
         .filter(|path| path.starts_with(EXPERIMENTS));

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use foretide_crds::Violation;
 use foretide_domain::{ReplicaBounds, Replicas, workload::Mode};
 use foretide_federate::{
-    ClassifiedFleet, Health, Ledger, Member, Membership, Participation, Pods, Policy, Profile,
-    Taint, TaintEffect, Total,
+    ClassifiedFleet, Health, Ledger, Member, Participation, Pods, Policy, Profile, Taint,
+    TaintEffect, Total,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -28,24 +28,18 @@ pub const KIND: &str = "Clusters";
 /// and toleration.
 const LONG: SignedDuration = SignedDuration::from_hours(24 * 7);
 
-/// The clusters of a file, with ages instead of timestamps.
-#[derive(Debug)]
-pub struct Clusters {
-    fleet: FleetNeeds,
-    clusters: Vec<Cluster>,
-}
-
-/// The clusters file as it is written.
+/// The clusters file as it is written, with ages instead of timestamps.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct File {
+pub struct Clusters {
     #[serde(default)]
     api_version: Option<String>,
     #[serde(default)]
     kind: Option<String>,
     #[serde(default)]
     fleet: FleetNeeds,
-    clusters: Vec<Cluster>,
+    #[serde(rename = "clusters")]
+    items: Vec<Cluster>,
 }
 
 /// The totals of the fleet.
@@ -138,17 +132,14 @@ impl Clusters {
             return Err(AssignError::Documents(file, found).into());
         };
         // Read again by type: the document serves only to find the lines of fields.
-        let read: File = serde_saphyr::from_str(text).map_err(|error| {
+        let read: Self = serde_saphyr::from_str(text).map_err(|error| {
             let (line, message) = yaml(&error, text);
             let place = Location { file, line };
             YamlError { place, message }
         })?;
         let errors = errors(&read);
         if errors.is_empty() {
-            return Ok(Self {
-                fleet: read.fleet,
-                clusters: read.clusters,
-            });
+            return Ok(read);
         }
         let lines: Vec<_> = errors.iter().map(|error| document.refusal(error)).collect();
         Err(AssignError::Fields(lines.join("\n")).into())
@@ -191,7 +182,7 @@ impl Clusters {
 
     /// Replicas of all clusters.
     pub fn replicas(&self) -> Replicas {
-        Replicas::new(self.clusters.iter().fold(0, |sum: u32, cluster: &Cluster| {
+        Replicas::new(self.items.iter().fold(0, |sum: u32, cluster: &Cluster| {
             sum.saturating_add(cluster.replicas)
         }))
     }
@@ -201,7 +192,7 @@ impl Clusters {
     /// # Errors
     /// A cluster has a utilization, but no metric has a utilization target.
     pub fn members(&self, target: Option<i64>, now: Timestamp) -> Result<Vec<Member>, AssignError> {
-        self.clusters
+        self.items
             .iter()
             .map(|cluster| cluster.member(target, now))
             .collect()
@@ -212,32 +203,27 @@ impl Clusters {
 
 impl Cluster {
     fn member(&self, target: Option<i64>, now: Timestamp) -> Result<Member, AssignError> {
-        let since = |age: Option<&String>| before(now, age.and_then(|age| duration(age)));
+        let since = before(now, self.lost_for.as_deref());
         let health = match self.health {
             ClusterHealth::Ready => Health::Ready,
-            ClusterHealth::NotReady => Health::NotReady {
-                since: since(self.lost_for.as_ref()),
-            },
-            ClusterHealth::Unknown => Health::Unknown {
-                since: since(self.lost_for.as_ref()),
-            },
+            ClusterHealth::NotReady => Health::NotReady { since },
+            ClusterHealth::Unknown => Health::Unknown { since },
         };
         let observed = match health {
             // Nothing was observed since contact was lost.
             Health::Unknown { since } => since,
             Health::Ready | Health::NotReady { .. } => now,
         };
-        let blocked = (self.unschedulable > 0).then(|| since(self.unschedulable_for.as_ref()));
+        let blocked = before(now, self.unschedulable_for.as_deref());
         Ok(Member {
             profile: self.profile(),
-            membership: Membership::Listed,
             health,
             taints: self.taints.iter().map(|taint| taint.seen(now)).collect(),
             pods: (!self.target_absent).then(|| Pods {
                 replicas: Replicas::new(self.replicas),
                 ready: Replicas::new(self.ready.unwrap_or_else(|| self.placed())),
                 unschedulable: Replicas::new(self.unschedulable),
-                unschedulable_since: blocked,
+                unschedulable_since: (self.unschedulable > 0).then_some(blocked),
             }),
             hpa: self.hpa.map(|bounds| {
                 ReplicaBounds::new(Replicas::new(bounds.min), Replicas::new(bounds.max))
@@ -247,11 +233,7 @@ impl Cluster {
             capacity: self.capacity().map(Replicas::new),
             observed: Some(observed),
             foreign_writer: self.replicas_written_by.clone(),
-            is_capacity_soft: false,
-            foreign_hpa: None,
-            paused_by: None,
-            problem: None,
-            foreign_workload: false,
+            ..Member::default()
         })
     }
 
@@ -292,23 +274,23 @@ impl Cluster {
 
 impl ClusterTaint {
     fn seen(&self, now: Timestamp) -> Taint {
-        let age = self.r#for.as_ref().and_then(|age| duration(age));
         Taint {
             key: self.key.clone(),
             value: self.value.clone(),
             effect: self.effect,
-            since: Some(before(now, age)),
+            since: Some(before(now, self.r#for.as_deref())),
         }
     }
 }
 
-fn before(now: Timestamp, age: Option<SignedDuration>) -> Timestamp {
-    now.checked_sub(age.unwrap_or(LONG))
-        .unwrap_or(Timestamp::MIN)
+/// The beginning of what has lasted for an age.
+fn before(now: Timestamp, age: Option<&str>) -> Timestamp {
+    let age = age.and_then(duration).unwrap_or(LONG);
+    now.checked_sub(age).unwrap_or(Timestamp::MIN)
 }
 
 /// All invalid values of a file that has the right shape.
-fn errors(file: &File) -> Vec<Violation> {
+fn errors(file: &Clusters) -> Vec<Violation> {
     let mut errors = Vec::new();
     let heads = [
         ("apiVersion", file.api_version.as_deref(), API_VERSION),
@@ -319,13 +301,13 @@ fn errors(file: &File) -> Vec<Violation> {
             errors.push(violation(field, format!("is {found}, expected {expected}")));
         }
     }
-    if file.clusters.is_empty() {
+    if file.items.is_empty() {
         let message = "is empty, expected at least one cluster";
         errors.push(violation("clusters", message));
     }
     errors.extend(not_a_count("fleet.demand", file.fleet.demand));
     let mut names = BTreeSet::new();
-    for (position, cluster) in file.clusters.iter().enumerate() {
+    for (position, cluster) in file.items.iter().enumerate() {
         let path = format!("clusters[{position}]");
         if !names.insert(&cluster.name) {
             let message = format!("{} is a duplicate, expected unique names", cluster.name);
@@ -338,20 +320,21 @@ fn errors(file: &File) -> Vec<Violation> {
 
 fn cluster_errors(path: &str, cluster: &Cluster) -> Vec<Violation> {
     let mut errors = Vec::new();
-    errors.extend(not_a_count(&format!("{path}.demand"), cluster.demand));
-    errors.extend(not_a_count(
-        &format!("{path}.utilization"),
-        cluster.utilization,
-    ));
-    let (lost, blocked) = (
-        cluster.lost_for.as_ref(),
-        cluster.unschedulable_for.as_ref(),
-    );
-    errors.extend(not_an_age(format!("{path}.lostFor"), lost));
-    errors.extend(not_an_age(format!("{path}.unschedulableFor"), blocked));
+    for (field, count) in [
+        ("demand", cluster.demand),
+        ("utilization", cluster.utilization),
+    ] {
+        errors.extend(not_a_count(&format!("{path}.{field}"), count));
+    }
+    for (field, age) in [
+        ("lostFor", &cluster.lost_for),
+        ("unschedulableFor", &cluster.unschedulable_for),
+    ] {
+        errors.extend(not_an_age(format!("{path}.{field}"), age.as_deref()));
+    }
     for (position, taint) in cluster.taints.iter().enumerate() {
         let path = format!("{path}.taints[{position}].for");
-        errors.extend(not_an_age(path, taint.r#for.as_ref()));
+        errors.extend(not_an_age(path, taint.r#for.as_deref()));
     }
     for (is_found, field, message) in contradictions(cluster) {
         if is_found {
@@ -421,7 +404,7 @@ fn not_a_count(path: &str, n: Option<f64>) -> Option<Violation> {
     ))
 }
 
-fn not_an_age(path: String, text: Option<&String>) -> Option<Violation> {
+fn not_an_age(path: String, text: Option<&str>) -> Option<Violation> {
     let text = text.filter(|text| duration(text).is_none())?;
     let message = format!("is {text}, expected a duration such as 90s or 10m");
     Some(violation(path, message))

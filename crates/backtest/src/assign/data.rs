@@ -1,6 +1,5 @@
 //! An assignment as JSON: for programs, and for `--after`, which continues from it.
 
-use foretide_domain::Replicas;
 use foretide_federate::Member;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -11,45 +10,32 @@ use foretide_api::status::ledger_status;
 /// Writes what [`Previous`](super::Previous) reads back.
 impl Serialize for Assignment {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        json(self).serialize(serializer)
-    }
-}
-
-fn json(assignment: &Assignment) -> Value {
-    let Assignment {
-        fleet,
-        total,
-        decision,
-        ledger,
-        ..
-    } = assignment;
-    let policy = &fleet.spec.policy;
-    let conditions = decision.conditions.iter().map(|condition| {
+        let (fleet, decision, policy) = (&self.fleet, &self.decision, self.policy());
+        let clusters = self.members.iter().map(|member| cluster_json(self, member));
+        let conditions = decision.conditions.iter().map(|condition| {
+            json!({
+                "type": condition.kind.as_str(),
+                "status": condition.status.as_str(),
+                "reason": condition.reason,
+                "message": condition.message,
+            })
+        });
         json!({
-            "type": condition.kind.as_str(),
-            "status": condition.status.as_str(),
-            "reason": condition.reason,
-            "message": condition.message,
+            "metadata": { "name": fleet.name, "namespace": fleet.spec.workload.target.namespace },
+            "at": decision.at,
+            "policy": policy.kind.as_str(),
+            "bounds": policy.bounds,
+            "total": self.total,
+            "unassigned": decision.unassigned,
+            "unmetFloor": decision.unmet_floor,
+            "message": decision.message(),
+            "clusters": clusters.collect::<Vec<_>>(),
+            "order": self.order(),
+            "conditions": conditions.collect::<Vec<_>>(),
+            "ledger": ledger_status(&self.ledger),
         })
-    });
-    json!({
-        "metadata": { "name": fleet.name, "namespace": fleet.spec.workload.target.namespace },
-        "at": decision.at.to_string(),
-        "policy": policy.kind.as_str(),
-        "bounds": { "min": policy.bounds.min.get(), "max": policy.bounds.max.get() },
-        "total": {
-            "demand": total.demand,
-            "floor": total.floor.map(Replicas::get),
-            "desired": total.desired.map(Replicas::get),
-        },
-        "unassigned": decision.unassigned.get(),
-        "unmetFloor": decision.unmet_floor.get(),
-        "message": decision.message(),
-        "clusters": assignment.members.iter().map(|member| cluster_json(assignment, member)).collect::<Vec<_>>(),
-        "order": assignment.order(),
-        "conditions": conditions.collect::<Vec<_>>(),
-        "ledger": ledger_status(ledger),
-    })
+        .serialize(serializer)
+    }
 }
 
 fn cluster_json(assignment: &Assignment, member: &Member) -> Value {
@@ -62,13 +48,13 @@ fn cluster_json(assignment: &Assignment, member: &Member) -> Value {
         "name": name,
         "candidate": entry.is_some(),
         "action": decided.action.as_str(),
-        "min": decided.min.get(),
-        "max": decided.max.get(),
-        "floor": decided.floor.get(),
-        "replicas": decided.replicas.map(Replicas::get),
+        "min": decided.min,
+        "max": decided.max,
+        "floor": decided.floor,
+        "replicas": decided.replicas,
         "hold": decided.hold,
-        "capacity": decided.capacity.map(Replicas::get),
-        "budget": entry.map(|entry| json!({ "min": entry.min.get(), "max": entry.max.get(), "weight": entry.weight })),
+        "capacity": decided.capacity,
+        "budget": entry.map(|entry| json!({ "min": entry.min, "max": entry.max, "weight": entry.weight })),
         "reasons": decided.reasons.iter().map(|reason| reason.as_str()).collect::<Vec<_>>(),
         "message": decided.sentence(),
     })

@@ -133,17 +133,8 @@ impl Assignment {
         Ok(Self::make(fleet, members, total, &ledger, at))
     }
 
-    /// Divides for the first time.
-    pub(crate) fn first(
-        fleet: NamedFleet,
-        members: Vec<Member>,
-        total: Total,
-        at: Timestamp,
-    ) -> Self {
-        Self::make(fleet, members, total, &Ledger::default(), at)
-    }
-
-    fn make(
+    /// Divides a fleet with these totals over its members, continuing from a ledger.
+    pub(crate) fn make(
         fleet: NamedFleet,
         members: Vec<Member>,
         total: Total,

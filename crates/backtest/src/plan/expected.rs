@@ -7,7 +7,7 @@
 //! Future measurements are unknown, so these are the fewest replicas of a workload with metrics.
 
 use foretide_domain::{
-    Replicas,
+    ReplicaBounds, Replicas,
     proposal::Source,
     sim::{Ahead, ExpectedMinute},
     workload::Workload,
@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Serialize, Serializer};
 
 use super::{PlanError, Situation, Times};
-use crate::{Error, Metadata, clock, data::Bounds};
+use crate::{Error, Metadata, clock};
 
 /// The span without `--to`.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -182,13 +182,13 @@ fn known<S: Serializer>(of: &Situation, to: S) -> Result<S::Ok, S::Error> {
     struct Header<'a> {
         metadata: Metadata,
         known_at: Timestamp,
-        bounds: Bounds,
+        bounds: ReplicaBounds,
         assumptions: &'a [String],
     }
     Header {
         metadata: (&of.autoscaler).into(),
         known_at: of.at,
-        bounds: of.workload.bounds.into(),
+        bounds: of.workload.bounds,
         assumptions: &of.assumptions,
     }
     .serialize(to)

@@ -10,7 +10,7 @@ use foretide_domain::{
     hpa::Settings,
     workload::{Mode, Workload},
 };
-use foretide_federate::{Member, Total};
+use foretide_federate::{Ledger, Member, Total};
 
 use super::PlanError;
 use crate::{
@@ -28,11 +28,6 @@ pub(super) struct FleetPlan {
 }
 
 impl FleetPlan {
-    /// Replicas of all clusters.
-    pub fn replicas(&self) -> Replicas {
-        self.clusters.replicas()
-    }
-
     /// Divides the fleet by the `decision` for all clusters; `demand` is their total in replicas, of which every pod
     /// has the same part. The demand and the totals of the clusters file are ignored.
     ///
@@ -52,7 +47,8 @@ impl FleetPlan {
             floor: self.floor(workload, seen, decision),
             desired: Some(decision.desired),
         };
-        Ok(Assignment::first(self.fleet, members, total, decision.at))
+        let (ledger, at) = (Ledger::default(), decision.at);
+        Ok(Assignment::make(self.fleet, members, total, &ledger, at))
     }
 
     /// The count that forecast, cron windows and metrics of fleet scope ask for.

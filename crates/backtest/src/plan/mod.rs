@@ -15,11 +15,9 @@ mod fleet;
 mod observed;
 mod outlook;
 
-use std::sync::Arc;
-
 use foretide_crds::{DecisionStatus, WindowStatus};
 use foretide_domain::{
-    Observation, Replicas,
+    Observation, ReplicaBounds, Replicas,
     autoscale::{self, Decision, decide, history},
     hpa::Settings,
     workload::Workload,
@@ -194,25 +192,19 @@ impl Subject {
         let is_converted = !converted.is_empty();
         let mut assumptions = converted;
         let (autoscaler, workload, fleet) = match (accepted, clusters) {
-            (Accepted::Ehpa(ehpa, workload), _) => {
-                (Autoscaler::Effective(Arc::new(*ehpa)), *workload, None)
-            }
+            (Accepted::Ehpa(ehpa, workload), _) => (Autoscaler::Effective(ehpa), *workload, None),
             (Accepted::Fdhpa(fdhpa, spec), None) => {
                 assumptions.extend(fleet::assumed_of_one(&spec));
-                let workload = workload_of_one(&spec);
-                (Autoscaler::Federated(Arc::new(*fdhpa)), workload, None)
+                (Autoscaler::Federated(fdhpa), workload_of_one(&spec), None)
             }
             (Accepted::Fdhpa(fdhpa, spec), Some(clusters)) => {
-                let (name, spec) = (fdhpa.metadata.name.clone(), *spec);
-                let workload = spec.workload.clone();
-                let name = name.unwrap_or_default();
-                let fleet = NamedFleet { name, spec };
+                let (name, workload) = (fdhpa.metadata.name.clone(), spec.workload.clone());
+                let fleet = NamedFleet {
+                    name: name.unwrap_or_default(),
+                    spec: *spec,
+                };
                 let fleet = FleetPlan { fleet, clusters };
-                (
-                    Autoscaler::Federated(Arc::new(*fdhpa)),
-                    workload,
-                    Some(fleet),
-                )
+                (Autoscaler::Federated(fdhpa), workload, Some(fleet))
             }
         };
         let mut chosen = AutoscalerWorkload {
@@ -306,7 +298,7 @@ impl PlanReport {
 fn workload<S: Serializer>(of: &Workload, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Written<'a> {
-        bounds: data::Bounds,
+        bounds: ReplicaBounds,
         problems: Vec<Problem<'a>>,
     }
     #[derive(Serialize)]
@@ -319,7 +311,7 @@ fn workload<S: Serializer>(of: &Workload, to: S) -> Result<S::Ok, S::Error> {
         message: &problem.message,
     });
     Written {
-        bounds: of.bounds.into(),
+        bounds: of.bounds,
         problems: problems.collect(),
     }
     .serialize(to)
@@ -348,7 +340,7 @@ fn decision<S: Serializer>(of: &Decision, to: S) -> Result<S::Ok, S::Error> {
 fn given_replicas(replicas: Option<u32>, fleet: Option<&FleetPlan>) -> Option<GivenReplicas> {
     let (replicas, origin) = match (replicas, fleet) {
         (Some(replicas), _) => (Replicas::new(replicas), "from --replicas"),
-        (None, Some(fleet)) => (fleet.replicas(), "from the clusters file"),
+        (None, Some(fleet)) => (fleet.clusters.replicas(), "from the clusters file"),
         (None, None) => return None,
     };
     Some(GivenReplicas { replicas, origin })

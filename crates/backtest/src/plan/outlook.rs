@@ -12,11 +12,15 @@ use foretide_domain::{
     sim::{ForecastAhead, Recording},
     workload::Workload,
 };
-use foretide_models::{Forecast, Forecaster};
+use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::{data::ForecastData, recording::History};
+use crate::{
+    data::ForecastData,
+    forecast::{forecast, forecaster},
+    recording::History,
+};
 use foretide_api::{
     autoscaler::Autoscaler,
     validation::{self, WorkloadFacts},
@@ -155,9 +159,8 @@ pub fn outlooks(
             continue;
         };
         let recording = history.recording;
-        let forecast = autoscaler.spec().prediction.as_ref().map(|prediction| {
-            let mut forecaster = validation::forecaster(prediction)
-                .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))?;
+        let forecast = asked.map(|prediction| {
+            let mut forecaster = forecaster(prediction, WorkloadFacts::default())?;
             let window = window.unwrap_or_default();
             let length = forecast_length(window, forecaster.sample_interval()).max(ahead);
             forecast(&mut *forecaster, &recording, at, length)
@@ -174,17 +177,4 @@ pub fn outlooks(
         });
     }
     outlooks
-}
-
-fn forecast(
-    forecaster: &mut dyn Forecaster,
-    recording: &Recording,
-    at: Timestamp,
-    length: SignedDuration,
-) -> Result<Forecast, Refused> {
-    let step = forecaster.sample_interval();
-    let series = recording.series(step, forecaster.history_length(), at);
-    forecaster
-        .forecast(&series, length)
-        .map_err(|refusal| Refused::from(&refusal))
 }

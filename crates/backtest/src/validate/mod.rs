@@ -18,6 +18,7 @@ use foretide_domain::{
     cron::{Finding, Zone, lint},
     division::Division,
     hpa::Settings,
+    words,
     workload::{SpecPart, Workload},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -46,16 +47,18 @@ pub struct Diagnostic {
     pub message: String,
 }
 
-/// The severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// The object is refused.
-    Error,
-    /// The object is accepted, and something in it is ignored or may be a mistake.
-    Warning,
-    /// Not a problem, such as an object of another kind that may be taken for Foretide's.
-    Note,
+words! {
+    /// The severity of a finding.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Severity {
+        /// The object is refused.
+        Error = "error",
+        /// The object is accepted, and something in it is ignored or may be a mistake.
+        Warning = "warning",
+        /// Not a problem, such as an object of another kind that may be taken for Foretide's.
+        Note = "note",
+    }
 }
 
 /// Compiled rules of Foretide's kinds.
@@ -74,7 +77,7 @@ pub struct Validation {
     /// Subject of the result.
     pub subject: Subject,
     /// The autoscaler with its spec, if it is one that can be acted on.
-    pub accepted: Option<Box<Accepted>>,
+    pub accepted: Option<Accepted>,
     /// Findings, in the order of their lines.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -98,22 +101,9 @@ pub enum Subject {
 #[derive(Debug)]
 pub enum Accepted {
     /// An autoscaler of one cluster.
-    Ehpa(Box<EffectiveHorizontalPodAutoscaler>, Box<Workload>),
+    Ehpa(Arc<EffectiveHorizontalPodAutoscaler>, Box<Workload>),
     /// An autoscaler of many clusters.
-    Fdhpa(Box<FederatedHPA>, Box<FleetSpec>),
-}
-
-// === impl Severity ===
-
-impl Severity {
-    /// The word for the severity.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Note => "note",
-        }
-    }
+    Fdhpa(Arc<FederatedHPA>, Box<FleetSpec>),
 }
 
 // === impl Accepted ===
@@ -129,15 +119,15 @@ impl Accepted {
 
     /// The object; one without a namespace is in the namespace that kubectl takes.
     pub fn autoscaler(&self) -> Autoscaler {
-        fn in_default<K: Resource + Clone>(object: &K) -> Arc<K> {
-            let mut object = object.clone();
-            let namespace = &mut object.meta_mut().namespace;
+        fn in_default<K: Resource + Clone>(object: &Arc<K>) -> Arc<K> {
+            let mut object = Arc::clone(object);
+            let namespace = &mut Arc::make_mut(&mut object).meta_mut().namespace;
             namespace.get_or_insert_with(|| "default".to_owned());
-            Arc::new(object)
+            object
         }
         match self {
-            Self::Ehpa(ehpa, _) => Autoscaler::Effective(in_default(&**ehpa)),
-            Self::Fdhpa(fdhpa, _) => Autoscaler::Federated(in_default(&**fdhpa)),
+            Self::Ehpa(ehpa, _) => Autoscaler::Effective(in_default(ehpa)),
+            Self::Fdhpa(fdhpa, _) => Autoscaler::Federated(in_default(fdhpa)),
         }
     }
 
@@ -217,12 +207,12 @@ impl<'a> Validator<'a> {
 
     fn one(&self, ehpa: EffectiveHorizontalPodAutoscaler) -> Result<Accepted, Invalid> {
         let workload = validation::workload(&ehpa, self.local)?;
-        Ok(Accepted::Ehpa(Box::new(ehpa), Box::new(workload)))
+        Ok(Accepted::Ehpa(Arc::new(ehpa), Box::new(workload)))
     }
 
     fn fleet(&self, fdhpa: FederatedHPA) -> Result<Accepted, Invalid> {
         let fleet = validation::fleet(&fdhpa, self.local, SYNC_PERIOD, &Settings::default())?;
-        Ok(Accepted::Fdhpa(Box::new(fdhpa), Box::new(fleet)))
+        Ok(Accepted::Fdhpa(Arc::new(fdhpa), Box::new(fleet)))
     }
 
     fn autoscaler<K: DeserializeOwned>(
@@ -241,7 +231,7 @@ impl<'a> Validator<'a> {
                 return Validation {
                     subject: Subject::Autoscaler,
                     diagnostics: self.diagnostics(document, &accepted),
-                    accepted: Some(Box::new(accepted)),
+                    accepted: Some(accepted),
                 };
             }
             Ok(Err(Invalid(violations))) => violations

@@ -146,7 +146,7 @@ impl FleetRun {
     }
 
     fn status(&self, divided: &FleetDecision) -> FleetStatus {
-        let ledger = self.simulation.ledger();
+        let ledger = &self.simulation.ledger;
         let clusters = divided.members.iter().map(|decided| {
             let seen = self.simulation.seen(&decided.name);
             let entry = ledger.members.get(&decided.name);

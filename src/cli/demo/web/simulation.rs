@@ -18,6 +18,8 @@ const STEP: SignedDuration = SignedDuration::from_secs(15);
 pub const STEPS_PER_MINUTE: u32 = 4;
 /// The length of the course, in steps: an hour and a half.
 const STEPS: u32 = 90 * STEPS_PER_MINUTE;
+/// Number of steps after which the course starts over; from its end until then it stands still.
+const PERIOD: u32 = 12 * 60 * STEPS_PER_MINUTE;
 /// Steps that a pod takes to start.
 const START_UP: u32 = 3;
 /// Steps for which the highest recommendation delays a scale-down: the default of an HPA.
@@ -80,12 +82,11 @@ const CLUSTERS: [ClusterScript; 3] = [
 #[derive(Debug)]
 pub struct FleetSimulation {
     step: u32,
-    /// Number of steps after which the course starts over; from its end until then it stands still.
-    period: u32,
     /// Time of the first step.
     begin: Timestamp,
     policy: Policy,
-    ledger: Ledger,
+    /// State of the rules.
+    pub ledger: Ledger,
     pub clusters: Vec<Cluster>,
 }
 
@@ -118,7 +119,6 @@ impl FleetSimulation {
         let passed = STEP * i32::try_from(step).unwrap_or(i32::MAX);
         Self {
             step,
-            period: 12 * 60 * STEPS_PER_MINUTE,
             begin: at.saturating_sub(passed).unwrap_or(at),
             policy: policy(),
             ledger: Ledger::default(),
@@ -153,7 +153,7 @@ impl FleetSimulation {
     fn course(&self) -> u32 {
         match self.step {
             0 => 0,
-            step => ((step - 1) % self.period + 1).min(STEPS),
+            step => ((step - 1) % PERIOD + 1).min(STEPS),
         }
     }
 
@@ -183,16 +183,11 @@ impl FleetSimulation {
         cluster?.seen.as_ref()
     }
 
-    /// State of the rules.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
     /// Simulates one step: users come, pods start, autoscalers scale, the hub decides.
     pub fn advance(&mut self) -> FleetDecision {
         self.step += 1;
         let (now, minute) = (self.now(), self.minute());
-        self.route(f64::from(self.course()) / f64::from(STEPS_PER_MINUTE));
+        self.route();
         for cluster in &mut self.clusters {
             cluster.run(now);
         }
@@ -222,15 +217,17 @@ impl FleetSimulation {
 
     /// Sends users to the nearest cluster; users that it cannot serve go to the other clusters, in proportion to their
     /// room.
-    fn route(&mut self, minute: f64) {
+    fn route(&mut self) {
+        let exact_minute = f64::from(self.course()) / f64::from(STEPS_PER_MINUTE);
+        let minute = self.minute();
         let mut overflow = 0.0;
         for cluster in &mut self.clusters {
-            let asked = along(cluster.script.demand, minute);
-            let takes = cluster.carries(floor(minute));
+            let asked = along(cluster.script.demand, exact_minute);
+            let takes = cluster.carries(minute);
             cluster.demand = asked.min(takes);
             overflow += asked - cluster.demand;
         }
-        let room = |cluster: &Cluster| (cluster.carries(floor(minute)) - cluster.demand).max(0.0);
+        let room = |cluster: &Cluster| (cluster.carries(minute) - cluster.demand).max(0.0);
         let rooms: Vec<f64> = self.clusters.iter().map(room).collect();
         let all: f64 = rooms.iter().sum();
         let spilled = overflow.min(all);
@@ -313,7 +310,7 @@ impl Cluster {
         let wants = if within {
             self.ready
         } else {
-            floor(self.demand.ceil())
+            Replicas::from_f64_ceil(self.demand).get()
         };
         self.wanted.push_back(wants);
         if self.wanted.len() > HELD {
@@ -390,15 +387,6 @@ fn along(points: &[(f64, f64)], x: f64) -> f64 {
         before = Some((*at, *value));
     }
     before.map_or(0.0, |(_, value)| value)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast saturates"
-)]
-fn floor(value: f64) -> u32 {
-    value as u32
 }
 
 #[cfg(test)]

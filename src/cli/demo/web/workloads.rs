@@ -215,9 +215,6 @@ impl<'a> WorkloadRun<'a> {
 
     fn of(script: Script, setup: &'a Setup) -> Self {
         let runs = Runs::of(setup);
-        let prediction = setup.autoscaler.spec().prediction.as_ref();
-        let seconds = prediction.and_then(|prediction| prediction.lead_time_seconds);
-        let written = seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
         Self {
             script,
             setup,
@@ -225,7 +222,7 @@ impl<'a> WorkloadRun<'a> {
             ours: runs.ours().with_forecast_span(AHEAD),
             other: (script.scaled_by != ScaledBy::Foretide).then(|| runs.plain()),
             targets: setup.environment.targets(),
-            lead_time: LeadTime::of(written, Some(setup.environment.start_up)),
+            lead_time: runs.lead_time(),
             before: None,
             track: StatusTrack::default(),
         }

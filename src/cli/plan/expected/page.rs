@@ -83,7 +83,7 @@ pub fn html(report: &ExpectedReport) -> Result<String, Failure> {
     let (title, about) = heading(report);
     let problems = situation.workload.problems.iter();
     let problems: Vec<_> = problems.map(|problem| problem.message.clone()).collect();
-    let figure = report::figure("minute by minute", Html::chart(&chart(report)));
+    let figure = report::figure("minute by minute", Html::drawing(&chart(report).draw()));
     let sections = [
         ("Minute by minute", figure),
         ("Changes", changes(report)),

@@ -7,16 +7,13 @@ use foretide_backtest::{
 use foretide_models::{Prediction, Sample};
 
 use crate::cli::{
-    output::{Paint, Screen, Size, flowed, wrapped},
-    plot::Plot,
+    decision::target_and_bounds,
+    output::{Paint, Screen, flowed, wrapped},
+    plot::{Plot, size_beside, top_of_counts},
 };
 
-/// Rows of the picture.
-const ROWS: usize = 8;
 /// Columns of the picture that its scale takes.
 const SCALE: usize = 8;
-/// Raises the scale so that the top row stays free.
-const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The names of the series, in text, charts and legends.
 pub const EXPECTED: &str = "expected replicas";
@@ -41,11 +38,7 @@ pub fn text(report: &ExpectedReport, screen: Screen) -> String {
 
 /// The title with the workload, and a line with the span.
 pub fn heading(report: &ExpectedReport) -> (String, String) {
-    let (workload, span) = (&report.situation.workload, report.span);
-    let title = format!(
-        "{} {}, {} to {} replicas",
-        workload.target.kind, workload.target.name, workload.bounds.min, workload.bounds.max,
-    );
+    let (title, span) = (target_and_bounds(&report.situation.workload), report.span);
     let about = format!(
         "expected from {} to {}, as known at {}",
         clock(span.from),
@@ -85,8 +78,7 @@ fn top(report: &ExpectedReport) -> f64 {
             .max(it.forecast_replicas.unwrap_or(0.0))
     });
     let came = came(report).into_iter().map(|sample| sample.value);
-    let highest = expected.chain(came).fold(1.0, f64::max);
-    (highest * HEADROOM / 2.0).ceil() * 2.0
+    top_of_counts(expected.chain(came))
 }
 
 /// Replicas that the forecasts ask for, before rounding.
@@ -132,12 +124,9 @@ fn picture(report: &ExpectedReport, screen: Screen) -> String {
     if !came.is_empty() {
         signs.push(format!("{area} {CAME}"));
     }
-    let size = Size {
-        columns: screen.width() - SCALE,
-        rows: ROWS,
-    };
     let legend = flowed(&signs, screen.width());
-    format!("{legend}\n{}", plot.render(size, screen))
+    let drawn = plot.render(size_beside(SCALE, screen), screen);
+    format!("{legend}\n{drawn}")
 }
 
 /// Two or more lines for each change: the time with the count, and the reason.
@@ -149,8 +138,8 @@ fn changes(report: &ExpectedReport, screen: Screen) -> String {
             .from
             .map_or_else(|| to.to_string(), |from| format!("{from} {arrow} {to}"));
         let source = screen.paint(Paint::Dim, source(change.source));
-        let reason = wrapped(&change.reason, screen.width() - 2, "  ");
-        format!("{}  {count}  {source}\n  {reason}\n", clock(*at))
+        let reason = screen.indented(&change.reason);
+        format!("{}  {count}  {source}\n{reason}", clock(*at))
     });
     lines.collect()
 }
