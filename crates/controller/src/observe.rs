@@ -6,7 +6,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -27,6 +27,7 @@ use futures::{
     future::{BoxFuture, Shared, join_all},
 };
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use super::{
     part::Part,
@@ -174,7 +175,6 @@ impl<C: Workloads> ClusterReads<C> {
         let read = self
             .usage
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .entry(namespace.to_owned())
             .or_insert_with(|| self.read_usage(namespace.to_owned()))
             .clone();
@@ -198,7 +198,7 @@ impl<C: Workloads> ClusterReads<C> {
 
     /// The HPAs of a namespace, as they were when it was first asked for.
     pub fn hpas(&self, namespace: &str) -> Arc<NamespaceHpas> {
-        let mut known = self.hpas.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.hpas.lock();
         let indexed = known
             .entry(namespace.to_owned())
             .or_insert_with(|| Arc::new(NamespaceHpas::of(self.cluster.hpas(namespace))));

@@ -5,11 +5,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 
 use super::{apply::Writer, child_hpa};
 use foretide_api::ports::{Cluster, HpaView};
@@ -39,19 +40,16 @@ impl<C> Orphans<C> {
             failed: Mutex::default(),
         }
     }
-
-    fn failed(&self) -> MutexGuard<'_, HashMap<String, Monotonic>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<C: Cluster> Orphans<C> {
     /// Restores orphans: a few at once, and none that failed a moment ago.
     pub async fn restore(&self, mut hpas: Vec<Arc<HpaView>>, now: Monotonic) {
-        self.failed()
+        self.failed
+            .lock()
             .retain(|uid, _| hpas.iter().any(|hpa| hpa.uid == *uid));
         hpas.retain(|hpa| {
-            let tried = self.failed().get(&hpa.uid).copied();
+            let tried = self.failed.lock().get(&hpa.uid).copied();
             tried.is_none_or(|tried| now.since(tried) >= RETRY_AFTER)
         });
         stream::iter(hpas)
@@ -67,7 +65,7 @@ impl<C: Cluster> Orphans<C> {
         if let Err(error) = writer.restore_adopted(&hpa).await {
             let (namespace, name) = (&hpa.namespace, &hpa.name);
             tracing::warn!(%namespace, %name, %error, retry_after = ?RETRY_AFTER, "could not restore the adopted HPA");
-            self.failed().insert(hpa.uid.clone(), now);
+            self.failed.lock().insert(hpa.uid.clone(), now);
         }
     }
 }

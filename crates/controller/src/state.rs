@@ -3,13 +3,11 @@
 //! All of it may be lost at any time: histories come back from status as far as a status was written, and what is
 //! missing holds scale-down for a while. Nothing here is a source of truth about the cluster.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_domain::lead_time::LeadTimes;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     child_hpa::ChildSpec,
@@ -151,7 +149,7 @@ impl<S, O> StateCell<S, O> {
     /// The state, for one step of a sync.
     pub fn lock(&self) -> MutexGuard<'_, ObjectState<S, O>> {
         // A sync that panicked leaves a state that the loop drops.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -5,11 +5,12 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
 };
 
 use foretide_domain::autoscale::Decision;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::watch;
 
 use super::{
@@ -81,7 +82,7 @@ impl DecisionLog {
     /// Forgets an autoscaler that is gone.
     pub fn forget(&self, kind: OwnerKind, namespace: &str, name: &str) {
         // The lock is released before the version changes: the readers that this wakes take it.
-        let gone = self.write().remove(&key_at(kind, namespace, name));
+        let gone = self.objects.write().remove(&key_at(kind, namespace, name));
         if gone.is_some() {
             self.version.send_modify(|version| *version += 1);
         }
@@ -94,7 +95,7 @@ impl DecisionLog {
 
     /// The namespaces of recorded autoscalers.
     pub fn namespaces(&self) -> BTreeSet<String> {
-        let objects = self.read();
+        let objects = self.objects.read();
         objects.keys().map(|key| key.namespace.clone()).collect()
     }
 
@@ -105,7 +106,8 @@ impl DecisionLog {
 
     /// Returns a number that changes whenever something about an autoscaler of these namespaces has changed.
     pub(crate) fn version(&self, visible: &Visible) -> u64 {
-        self.read()
+        self.objects
+            .read()
             .iter()
             .filter(|(key, _)| visible.allows(&key.namespace))
             // One more for each object, so that a new object without a version changes the sum, too.
@@ -156,7 +158,8 @@ impl DecisionLog {
 
     /// The autoscalers of these namespaces, to be read without the lock of all.
     fn visible(&self, visible: &Visible) -> Vec<Arc<Mutex<Object>>> {
-        self.read()
+        self.objects
+            .read()
             .iter()
             .filter(|(key, _)| visible.allows(&key.namespace))
             .map(|(_, object)| Arc::clone(object))
@@ -164,11 +167,11 @@ impl DecisionLog {
     }
 
     fn known(&self, key: &ObjectKey) -> Option<Arc<Mutex<Object>>> {
-        self.read().get(key).cloned()
+        self.objects.read().get(key).cloned()
     }
 
     fn add(&self, key: ObjectKey) -> Arc<Mutex<Object>> {
-        Arc::clone(self.write().entry(key).or_insert_with(|| {
+        Arc::clone(self.objects.write().entry(key).or_insert_with(|| {
             Arc::new(Mutex::new(Object {
                 latest: None,
                 version: 0,
@@ -176,18 +179,10 @@ impl DecisionLog {
             }))
         }))
     }
-
-    fn read(&self) -> RwLockReadGuard<'_, Objects> {
-        self.objects.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Objects> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn lock(object: &Mutex<Object>) -> MutexGuard<'_, Object> {
-    object.lock().unwrap_or_else(PoisonError::into_inner)
+    object.lock()
 }
 
 /// The key of an object.

@@ -12,7 +12,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
     iter,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use foretide_domain::{
@@ -24,6 +24,7 @@ use foretide_domain::{
 };
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use super::{
     Page, ViewError, Visible,
@@ -181,7 +182,7 @@ impl WorthTable {
     }
 
     fn lock<T>(&self, read: impl FnOnce(&mut HashMap<ObjectKey, Entry>) -> T) -> T {
-        read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&mut self.0.lock())
     }
 }
 

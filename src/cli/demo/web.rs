@@ -11,18 +11,13 @@ mod fleet;
 mod simulation;
 mod workloads;
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, fmt, future::Future, sync::Arc, time::Duration};
 
 use foretide_crds::{EffectiveHorizontalPodAutoscalerStatus, ReplicaChangeStatus};
 use foretide_domain::{Replicas, autoscale::Decision, sim::MINUTE};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use parking_lot::Mutex;
 
 use self::{fleet::FleetRun, workloads::Workloads};
 use crate::cli::{context::CommandContext, output::Failure};
@@ -106,7 +101,7 @@ async fn drive(workloads: &Workloads, fleet: &mut FleetRun, page: &Page, host: &
             tokio::task::yield_now().await;
         }
         let members = fleet.minute(now, page.log());
-        *host.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
+        *host.members.lock() = members;
         now = now.checked_add(MINUTE).unwrap_or(end);
         if is_live {
             page.refresh_worth();
@@ -178,10 +173,7 @@ impl Host for DemoHost {
     }
 
     fn members(&self) -> Vec<MemberState> {
-        self.members
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.members.lock().clone()
     }
 }
 

@@ -12,12 +12,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    ops::ControlFlow,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, convert::Infallible, ops::ControlFlow, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -31,6 +26,7 @@ use axum::{
 };
 use foretide_chart::{Chart, Scatter};
 use futures::{Stream, stream};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
@@ -141,7 +137,7 @@ async fn begin(
     request: Request,
 ) -> Result<(StatusCode, Json<ExperimentId>), Refusal> {
     let experiment = lab.receive(request).await?;
-    let run = lab.kept().begin()?;
+    let run = lab.kept.lock().begin()?;
     let id = run.id.to_string();
     tokio::spawn(lab.run(experiment, run));
     Ok((StatusCode::CREATED, Json(ExperimentId { id })))
@@ -163,7 +159,7 @@ fn unreadable(rejection: &JsonRejection) -> Refusal {
 async fn cancel(State(lab): State<Arc<Lab>>, Id(id): Id) -> Result<StatusCode, Refusal> {
     let run = lab.find(&id)?;
     run.end(Err("the experiment was cancelled".to_owned()));
-    lab.kept().runs.retain(|kept| kept.id != run.id);
+    lab.kept.lock().runs.retain(|kept| kept.id != run.id);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -250,12 +246,8 @@ impl Lab {
             .map_err(|rejection| unreadable(&rejection))
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn find(&self, id: &str) -> Result<Arc<Run>, Refusal> {
-        let kept = self.kept();
+        let kept = self.kept.lock();
         kept.runs
             .iter()
             .find(|run| run.id.to_string() == id)
@@ -307,7 +299,7 @@ impl Lab {
         });
         // Without effect if it has been cancelled.
         run.end(outcome.map_err(|failure| failure.message));
-        self.kept().shrink();
+        self.kept.lock().shrink();
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use foretide_crds::{DeletionPolicy, FederatedHPA, Passthrough, WorkloadSource};
 use foretide_domain::autoscale::action::Action;
 use futures::future::{join, join_all};
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{decided::FleetDecided, member_plan::MemberPlan, observation::in_reach};
@@ -100,12 +101,12 @@ struct Known {
 impl Finalizers {
     /// The hub's identity, if it was read.
     pub fn hub_identity(&self) -> Option<String> {
-        self.known().identity.clone()
+        self.0.lock().identity.clone()
     }
 
     /// True if the hub's identity was asked for.
     pub fn has_asked(&self) -> bool {
-        self.known().has_asked
+        self.0.lock().has_asked
     }
 
     /// The fleets that are being deleted and have our finalizer; `members_of` returns the members in which one has
@@ -118,7 +119,7 @@ impl Finalizers {
     ) -> Vec<Deleting> {
         fleets.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
         let uids: HashSet<String> = fleets.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
-        let mut known = self.known();
+        let mut known = self.0.lock();
         known.since.retain(|uid, _| uids.contains(uid));
         fleets.retain(|fdhpa| has_finalizer(fdhpa));
         let mut deleting = Vec::new();
@@ -141,7 +142,7 @@ impl Finalizers {
     /// The hub's identity, if it can be read and members were not searched within the last minute.
     pub async fn collect_as<C: Cluster>(&self, hub: &C, now: Monotonic) -> Option<String> {
         let is_known = {
-            let mut known = self.known();
+            let mut known = self.0.lock();
             let collected = known.collected;
             if collected.is_some_and(|last| now.since(last) < COLLECT_PERIOD) {
                 return None;
@@ -152,14 +153,10 @@ impl Finalizers {
         if !is_known {
             // Without it no HPA can be recognized as this hub's; it is read again in a minute.
             let identity = hub.identity().await.ok();
-            let mut known = self.known();
+            let mut known = self.0.lock();
             (known.identity, known.has_asked) = (identity, true);
         }
         self.hub_identity()
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

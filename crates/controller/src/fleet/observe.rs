@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use foretide_domain::{
 use foretide_federate::{Health, Membership, PodShape, Profile, WorkloadSource};
 use futures::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::{
@@ -216,7 +217,7 @@ impl<M: Member> FleetRound<M> {
     }
 
     fn reads_of(&self, view: &MemberView<M>, cluster: &Arc<M>) -> Arc<ClusterReads<M>> {
-        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reads = self.reads.lock();
         let of_member = reads.entry(view.profile.name.clone()).or_insert_with(|| {
             let ReadTime { now, limit, .. } = self.time;
             // Usage, then the other metrics, may take a third each: the rest of the time is for the scale, which

@@ -6,12 +6,13 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use foretide_domain::pod_names::PodNames;
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::RwLock;
 
 use super::series_key::SeriesKey;
 use foretide_api::validation::WorkloadFacts;
@@ -139,13 +140,13 @@ impl DemandHistory {
 
     /// The names of the pods of the workload of a series, if they were reported.
     pub fn pod_names(&self, key: &SeriesKey) -> Option<Arc<PodNames>> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read();
         state.pod_names.get(&key.uid).cloned()
     }
 
     /// The measurements that syncs made of the workload of a series; `None` before the first sync of its object.
     pub fn workload_facts(&self, key: &SeriesKey) -> Option<WorkloadFacts> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read();
         let lead_time = *state.lead_times.get(&key.uid)?;
         let series = state.series.get(key);
         Some(WorkloadFacts {
@@ -159,7 +160,7 @@ impl DemandHistory {
 
     /// The minutes that have ended at `now`.
     pub fn minutes(&self, key: &SeriesKey, now: Timestamp) -> LiveMinutes {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read();
         let mut live = LiveMinutes::default();
         let Some(series) = state.series.get(key) else {
             return live;
@@ -183,7 +184,7 @@ impl DemandHistory {
 
     /// Part of the last day in which the workload was at its limits, in percent.
     pub fn censored_percent(&self, key: &SeriesKey) -> f64 {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read();
         let hours = state.series.get(key).map(|series| series.hours.iter());
         // Hours without readings count as not censored, so that the first readings of an object do not count as a day.
         let censored: f64 = (hours.into_iter().flatten())
@@ -203,7 +204,7 @@ impl DemandHistory {
     }
 
     fn write(&self, change: impl FnOnce(&mut Tables)) {
-        change(&mut self.state.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.state.write());
     }
 }
 

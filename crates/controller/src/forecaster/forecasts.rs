@@ -4,10 +4,7 @@
 //! A forecast stays in force until it expires, even while it cannot be refreshed; after that, a reader gets the reason
 //! why it was not.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use foretide_domain::{
     forecast::{Predicted, Refused},
@@ -16,6 +13,7 @@ use foretide_domain::{
 };
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::RwLock;
 
 use super::{demand_history::DemandHistory, series_key::SeriesKey, shares::DemandShares};
 
@@ -72,7 +70,7 @@ impl Forecasts {
 
     /// The query of the history of a series, if one is asked.
     pub fn query(&self, key: &SeriesKey) -> Option<Arc<str>> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.read();
         entries.get(key)?.query.clone()
     }
 
@@ -131,7 +129,7 @@ impl Forecasts {
         key: &SeriesKey,
         now: Timestamp,
     ) -> Result<(Arc<Forecast>, ForecastDetails), Refused> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.read();
         let entry = entries.get(key).cloned().unwrap_or_default();
         // Released before the details, which take another lock.
         drop(entries);
@@ -148,9 +146,7 @@ impl Forecasts {
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut HashMap<SeriesKey, ForecastEntry>) -> T) {
-        drop(change(
-            &mut self.entries.write().unwrap_or_else(PoisonError::into_inner),
-        ));
+        drop(change(&mut self.entries.write()));
     }
 }
 

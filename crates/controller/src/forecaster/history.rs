@@ -18,11 +18,12 @@ mod samples;
 mod sum;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use foretide_models::Sample;
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 pub use self::cache::LiveMatch;
 use self::{cache::CachedSamples, sum::MemberSum};
@@ -261,10 +262,10 @@ impl CachedQuery {
         missing: TimeRange,
         window: TimeRange,
     ) -> Result<(), HistoryError> {
-        let SampleGrid { step, .. } = self.cached().grid;
+        let SampleGrid { step, .. } = self.samples.lock().grid;
         // Before the queries, so that one that fails is not repeated in full with every refresh.
         if missing == window {
-            self.cached().full_read_at = window.to;
+            self.samples.lock().full_read_at = window.to;
         }
         for piece in missing.pieces(step) {
             let (from, to) = (second(piece.from)?, second(piece.to)?);
@@ -274,14 +275,9 @@ impl CachedQuery {
                 Err(HistoryError::Empty) => Vec::new(),
                 other => other?,
             };
-            self.cached().merge(piece, samples);
+            self.samples.lock().merge(piece, samples);
         }
         Ok(())
-    }
-
-    /// The samples. No holder of this lock can leave them half-changed, so a poisoned lock is still usable.
-    fn cached(&self) -> MutexGuard<'_, CachedSamples> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -397,14 +393,14 @@ impl HistoryCache {
     ) -> Result<bool, HistoryError> {
         let entry = self.entry(key);
         let _reading = entry.reading.lock().await;
-        let window = entry.cached().window(context);
+        let window = entry.samples.lock().window(context);
         // Only under the lock: another series may be reading a longer window of the same query.
-        entry.cached().drop_before(window.from);
+        entry.samples.lock().drop_before(window.from);
         loop {
             // Before the samples are used: the credentials may have changed since the last read.
             let version = reader.version(&entry.query);
-            entry.cached().keep_version(version);
-            let missing = entry.cached().missing(context);
+            entry.samples.lock().keep_version(version);
+            let missing = entry.samples.lock().missing(context);
             match missing {
                 Some(missing) => entry.fetch(reader, missing, window).await?,
                 None => return Ok(false),
@@ -423,7 +419,7 @@ impl HistoryCache {
         use_samples: impl FnOnce(&CachedSamples) -> T,
     ) -> T {
         match context.query.single() {
-            Some(key) => use_samples(&self.entry(key).cached()),
+            Some(key) => use_samples(&self.entry(key).samples.lock()),
             None => use_samples(&self.member_sum(context).cached()),
         }
     }
@@ -432,7 +428,7 @@ impl HistoryCache {
         let mut sum = MemberSum::new(context);
         for part in &context.query.parts {
             let entry = self.entry(context.query.cache_key(part));
-            sum.add(part, &entry.cached(), context.idle);
+            sum.add(part, &entry.samples.lock(), context.idle);
         }
         sum
     }
@@ -442,7 +438,7 @@ impl HistoryCache {
         for key in query.cache_keys() {
             let entry = self.entry(key);
             if let Ok(_reading) = entry.reading.try_lock() {
-                entry.cached().drop_before(at.as_second());
+                entry.samples.lock().drop_before(at.as_second());
             }
         }
     }
@@ -450,30 +446,25 @@ impl HistoryCache {
     /// Bytes that the samples of a query take.
     pub fn bytes(&self, query: &RangeQuery) -> usize {
         (query.cache_keys())
-            .map(|key| self.entry(key).cached().samples.bytes())
+            .map(|key| self.entry(key).samples.lock().samples.bytes())
             .sum()
     }
 
     /// Drops every entry that `keep` refuses.
     pub fn retain(&self, keep: impl Fn(&CacheKey) -> bool) {
-        self.locked().retain(|key, _| keep(key));
+        self.entries.lock().retain(|key, _| keep(key));
     }
 
     /// Number of queries that are cached.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.locked().len()
+        self.entries.lock().len()
     }
 
     fn entry(&self, key: CacheKey) -> Arc<CachedQuery> {
-        let mut entries = self.locked();
+        let mut entries = self.entries.lock();
         let entry = entries.entry(key.clone());
         Arc::clone(entry.or_insert_with(|| Arc::new(CachedQuery::new(key))))
-    }
-
-    /// The entries. No holder of this lock can leave the map half-changed, so a poisoned lock is still usable.
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<CacheKey, Arc<CachedQuery>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

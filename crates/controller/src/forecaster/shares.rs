@@ -1,10 +1,9 @@
 //! The table of the members that each fleet's demand comes from: syncs fill it, and the forecaster adds up the series
 //! of these members.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::RwLock;
 
 /// A member whose demand is part of a fleet's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +41,7 @@ impl DemandShares {
 
     /// The members of one fleet, by name; absent before its first sync.
     pub fn members(&self, uid: &str) -> Option<Arc<[FleetMember]>> {
-        let fleets = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        let fleets = self.members.read();
         fleets.get(uid).cloned()
     }
 
@@ -52,6 +51,6 @@ impl DemandShares {
     }
 
     fn write(&self, change: impl FnOnce(&mut HashMap<String, Arc<[FleetMember]>>)) {
-        change(&mut self.members.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.members.write());
     }
 }

@@ -8,10 +8,11 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 use super::{Report, written::NewStatus};
@@ -63,7 +64,7 @@ impl<C: Cluster> Reports<C> {
     /// Queues a report, which is written after the earlier ones of its object.
     pub fn submit(self: &Arc<Self>, report: Report) {
         let uid = report.autoscaler.uid().to_owned();
-        match self.pending().entry(uid.clone()) {
+        match self.pending.lock().entry(uid.clone()) {
             Entry::Occupied(mut known) => {
                 let next = match known.get_mut().take() {
                     Some(waiting) => waiting.followed_by(report),
@@ -85,7 +86,7 @@ impl<C: Cluster> Reports<C> {
         loop {
             // Before the check: `notify_waiters` reaches only the futures that exist already.
             let idle = self.idle.notified();
-            if self.pending().is_empty() {
+            if self.pending.lock().is_empty() {
                 return;
             }
             idle.await;
@@ -107,7 +108,7 @@ impl<C: Cluster> Reports<C> {
 
     /// The next report of an object; without one it is no longer pending.
     fn next(&self, uid: &str) -> Option<Report> {
-        let mut pending = self.pending();
+        let mut pending = self.pending.lock();
         let next = pending.get_mut(uid).and_then(Option::take);
         if next.is_none() {
             pending.remove(uid);
@@ -160,10 +161,6 @@ impl<C: Cluster> Reports<C> {
             let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
             tracing::warn!(%namespace, %name, reason = event.reason, %error, "could not record the event");
         }
-    }
-
-    fn pending(&self) -> MutexGuard<'_, HashMap<String, Option<Report>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

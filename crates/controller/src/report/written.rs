@@ -4,11 +4,12 @@
 //! The writes of one object therefore take turns, and a status that was made before a ledger was stored is dropped: the
 //! sync that stored it makes a newer status.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use foretide_crds::{FederatedHPA, Mode};
 use foretide_federate::Ledger;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use super::{StatusFingerprint, conditions};
 use foretide_api::ports::{Cluster, ClusterError};
@@ -102,7 +103,7 @@ impl WrittenStatus {
 
     /// Compares the status that was written last with the `stored` one, as the watch shows it `now`.
     pub fn compare(&self, stored: &Status, now: Timestamp) {
-        let mut last = self.last();
+        let mut last = self.0.last.lock();
         let stored = StatusFingerprint::of(stored, last.fingerprint.publishes());
         if stored.is_same_as(&last.fingerprint) {
             last.differs_since = None;
@@ -130,7 +131,7 @@ impl WrittenStatus {
         at: Timestamp,
     ) -> Option<NewStatus> {
         let fingerprint = StatusFingerprint::of(&status, publishes);
-        let last = self.last();
+        let last = self.0.last.lock();
         last.is_followed_by(&fingerprint, at).then(|| NewStatus {
             status,
             fingerprint,
@@ -152,21 +153,17 @@ impl WrittenStatus {
 
     /// The ledger that was written last.
     pub fn ledger(&self) -> Option<String> {
-        self.last().fingerprint.ledger().map(str::to_owned)
+        self.0.last.lock().fingerprint.ledger().map(str::to_owned)
     }
 
     /// Returns true if the last status says that zero replicas are the work of an autoscaler.
     pub fn has_zero(&self) -> bool {
-        self.last().fingerprint.has_own_zero()
+        self.0.last.lock().fingerprint.has_own_zero()
     }
 
     /// True if others read the forecasts of the object, as far as the last status shows.
     pub fn publishes(&self) -> bool {
-        self.last().fingerprint.publishes()
-    }
-
-    fn last(&self) -> MutexGuard<'_, LastStatus> {
-        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.last.lock().fingerprint.publishes()
     }
 }
 
@@ -214,14 +211,14 @@ impl NewStatus {
         let _turn = written.0.turn.lock().await;
         // The lock of `last` is not held during the write: syncs of the object read it.
         {
-            let last = written.last();
+            let last = written.0.last.lock();
             if !last.is_followed_by(&fingerprint, at) || last.ledgers != ledgers {
                 return None;
             }
         }
         let outcome = send(status).await;
         if outcome.is_ok() {
-            let mut last = written.last();
+            let mut last = written.0.last.lock();
             if !fingerprint.is_news_after(&last.fingerprint) {
                 last.caused = Some(at);
             }
@@ -246,7 +243,7 @@ impl LedgerIntent {
     ) -> Result<(), ClusterError> {
         let _turn = self.written.0.turn.lock().await;
         hub.write_ledger(fdhpa, &self.ledger).await?;
-        let mut last = self.written.last();
+        let mut last = self.written.0.last.lock();
         last.ledgers += 1;
         if fdhpa.status.is_none() {
             // The ledger was written as the only field.
@@ -453,7 +450,7 @@ mod tests {
     async fn a_status_that_waited_while_a_ledger_was_stored_is_dropped() {
         let last = written();
         let waiting = last.unless_equal(status(4), false, START).unwrap();
-        last.last().ledgers += 1;
+        last.0.last.lock().ledgers += 1;
         assert!(!write(waiting).await);
         assert!(write(last.unless_equal(status(4), false, START).unwrap()).await);
     }

@@ -31,7 +31,7 @@ static AT_PRESENT: LazyLock<Page> = LazyLock::new(|| {
         for run in &mut runs {
             run.minute(now, page.log());
         }
-        *host.members.lock().unwrap() = fleet.minute(now, page.log());
+        *host.members.lock() = fleet.minute(now, page.log());
         now = now.checked_add(MINUTE).unwrap();
     }
     page

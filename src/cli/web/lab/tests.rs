@@ -124,7 +124,7 @@ async fn an_experiment_that_is_cancelled_while_it_waits_leaves_at_once() {
         turn: Arc::new(Semaphore::new(0)),
         ..Lab::new(context())
     });
-    let run = lab.kept().begin().unwrap();
+    let run = lab.kept.lock().begin().unwrap();
     let waits = tokio::spawn(Arc::clone(&lab).run(Experiment::default(), Arc::clone(&run)));
     tokio::task::yield_now().await;
     assert!(!waits.is_finished());

@@ -33,12 +33,12 @@ impl<F: Fn(i64) -> bool> Recorded<F> {
     }
 
     fn asked(&self) -> Vec<(i64, i64)> {
-        std::mem::take(&mut *self.asked.lock().unwrap())
+        std::mem::take(&mut *self.asked.lock())
     }
 
     /// The next calls fail where marked.
     fn fail(&self, calls: &[bool]) {
-        self.failures.lock().unwrap().extend(calls);
+        self.failures.lock().extend(calls);
     }
 }
 
@@ -51,8 +51,8 @@ impl<F: Fn(i64) -> bool + Send + Sync> HistoryReader for Recorded<F> {
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
         let (from, to) = (from.as_second(), to.as_second());
-        self.asked.lock().unwrap().push((from, to));
-        if self.failures.lock().unwrap().pop_front() == Some(true) {
+        self.asked.lock().push((from, to));
+        if self.failures.lock().pop_front() == Some(true) {
             return Err(HistoryError::Unavailable {
                 status: 503,
                 message: String::new(),

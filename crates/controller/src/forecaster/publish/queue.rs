@@ -6,15 +6,12 @@
 //! forecast is published and no backlog grows while the API server is slow. Writes start only while this process is the
 //! leader.
 
-use std::{
-    collections::BTreeMap,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 
 use foretide_crds::TimeSeriesPrediction;
 use futures::FutureExt;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 
 use super::{Publication, not_managed};
 use crate::forecaster::{ForecasterSetup, forecasts::Forecasts, source::ForecastSource};
@@ -88,7 +85,7 @@ impl<C: Cluster> Queue<C> {
 
     /// Replaces the writes that still wait.
     pub fn submit(self: &Arc<Self>, mut wanted: BTreeMap<WriteKey, PredictionWrite>) {
-        let mut pending = self.pending();
+        let mut pending = self.pending.lock();
         for (key, known) in pending.iter_mut() {
             // Also where a write is in flight: the next pass decides from its result.
             let latest = wanted.remove(key);
@@ -114,12 +111,12 @@ impl<C: Cluster> Queue<C> {
                 tracing::error!(%namespace, %name, "writing the TimeSeriesPrediction panicked");
             }
         }
-        self.pending().remove(&key);
+        self.pending.lock().remove(&key);
     }
 
     /// The write that is due for an object now, if there is one.
     fn start(&self, key: &WriteKey) -> Option<PredictionWrite> {
-        let before = self.pending().insert(key.clone(), Pending::Writing);
+        let before = self.pending.lock().insert(key.clone(), Pending::Writing);
         match before {
             // Asked again here, because the write may have waited for long.
             Some(Pending::Waiting(write)) => write.filter(|_| self.leadership.may_act()),
@@ -179,9 +176,5 @@ impl<C: Cluster> Queue<C> {
     fn counted<T>(&self, outcome: Result<T, ClusterError>) -> Result<T, ClusterError> {
         self.telemetry.wrote(Write::Prediction, outcome.is_ok());
         outcome
-    }
-
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<WriteKey, Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
