@@ -66,6 +66,7 @@ pub trait Admission: Send + Sync + 'static {
 }
 
 /// Readers as an API server reviews them.
+#[derive(Debug)]
 pub struct PageAccess<R> {
     reviewer: R,
     /// The user of a token; none if it is of no user.
@@ -75,12 +76,6 @@ pub struct PageAccess<R> {
 }
 
 // === impl PageAccess ===
-
-impl<R> std::fmt::Debug for PageAccess<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PageAccess").finish_non_exhaustive()
-    }
-}
 
 impl<R: AccessReviewer> PageAccess<R> {
     /// Access as this reviewer decides.

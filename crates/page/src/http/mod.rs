@@ -46,6 +46,7 @@ use foretide_base::{
     clock::Clock,
     fair_slots::FairSlots,
     http::{Denied, Exhausted, PeerAddress, Quota},
+    opaque::Opaque,
 };
 use serde::Serialize;
 
@@ -54,10 +55,11 @@ use serde::Serialize;
 const RENDERED_AT_A_TIME: usize = 2;
 
 /// A page with the admission of its readers.
+#[derive(Debug)]
 pub struct PageSite {
     page: Arc<Page>,
     /// Absent where everyone who reaches the listener may read everything, which is then on loopback.
-    admission: Option<Box<dyn Admission>>,
+    admission: Option<Opaque<Box<dyn Admission>>>,
     lab: Option<Router>,
     rendering: FairSlots,
     unsent: Unsent,
@@ -107,7 +109,7 @@ impl PageSite {
     #[must_use]
     pub fn guarded<R: AccessReviewer>(self, access: PageAccess<R>) -> Self {
         Self {
-            admission: Some(Box::new(access)),
+            admission: Some(Opaque(Box::new(access))),
             ..self
         }
     }
@@ -150,12 +152,6 @@ fn complete(api: Router, lab: Option<Router>, is_open: bool) -> Router {
         }))
 }
 
-impl std::fmt::Debug for PageSite {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PageSite").finish_non_exhaustive()
-    }
-}
-
 /// Lets a request of the API pass with its reader.
 async fn admit(
     State(site): State<Arc<PageSite>>,
@@ -165,7 +161,7 @@ async fn admit(
 ) -> Result<Response, Refusal> {
     let reader = match &site.admission {
         None => Reader::of_all(),
-        Some(admission) => {
+        Some(Opaque(admission)) => {
             let page = Arc::clone(&site.page);
             let mut parts = names.iter().flatten();
             let asked = parts.find_map(|(part, value)| (part == "namespace").then_some(value));
