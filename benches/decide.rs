@@ -18,7 +18,7 @@ use foretide_domain::hpa::{MetricSpec, Settings, Target};
 use foretide_domain::observation::{
     Container, ContainerUsage, Measured, Phase, Pod, PodUsage, Readiness, Requests, Status,
 };
-use foretide_domain::workload::{Mode, Prediction, Strategy, Workload};
+use foretide_domain::workload::{FloorSources, Mode, Prediction, Workload};
 use foretide_domain::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
 use jiff::{SignedDuration, Timestamp};
 
@@ -54,27 +54,26 @@ fn workload(i: u32) -> Workload {
             name: format!("web-{i}"),
         },
         bounds: ReplicaBounds::new(Replicas::new(2), Replicas::new(100)),
-        strategy: Strategy::Auto,
         mode: if i.is_multiple_of(4) {
             Mode::Direct
         } else {
             Mode::Delegated
         },
-        specific_replicas: None,
         metrics: vec![MetricSpec::Resource {
             name: "cpu".into(),
             target: Target::Utilization(50),
         }],
-        behavior: None,
-        windows: vec![
-            window("office", "0 8 ? * 1-5", "0 18 ? * *", 10),
-            window("batch", "30 1 * * *", "0 4 * * *", 30),
-        ],
-        prediction: Some(Prediction {
-            window: SignedDuration::from_hours(1),
-            algorithm: "dsp".into(),
-        }),
-        problems: Vec::new(),
+        floor: FloorSources {
+            windows: vec![
+                window("office", "0 8 ? * 1-5", "0 18 ? * *", 10),
+                window("batch", "30 1 * * *", "0 4 * * *", 30),
+            ],
+            prediction: Some(Prediction {
+                window: SignedDuration::from_hours(1),
+                algorithm: "dsp".into(),
+            }),
+        },
+        ..Workload::default()
     }
 }
 

@@ -36,6 +36,7 @@ mod calendar;
 mod draw;
 mod path;
 mod pen;
+mod role;
 mod scale;
 mod scatter;
 mod sparkline;
@@ -48,6 +49,7 @@ pub use self::{
     axis::{Axis, floor, label, longest_step, real, second, ticks},
     bars::{Bar, Bars},
     calendar::Calendar,
+    role::Role,
     scatter::{Dot, Scatter},
     sparkline::Sparkline,
     svg::{Drawing, STYLE},
@@ -132,25 +134,6 @@ pub struct Layer {
     pub role: Role,
     /// The form in which the series is drawn, with its values in the order of time.
     pub mark: Mark,
-}
-
-/// The meaning of a series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// Values that were measured or needed.
-    Observed,
-    /// Values that are or were expected.
-    Forecast,
-    /// Replicas that a window or a cron trigger asks for.
-    Cron,
-    /// The floor lane.
-    Floor,
-    /// Values that were decided, or that serve.
-    Desired,
-    /// The least and the most allowed.
-    Bounds,
-    /// A shortage.
-    Short,
 }
 
 /// The form in which a series is drawn. Values that are not finite are left out, and samples that are much farther
@@ -243,34 +226,6 @@ impl Layer {
             name: name.to_owned(),
             role,
             mark,
-        }
-    }
-}
-
-// === impl Role ===
-
-impl Role {
-    /// Every role, as the legend orders them.
-    pub const ALL: [Self; 7] = [
-        Self::Observed,
-        Self::Forecast,
-        Self::Cron,
-        Self::Floor,
-        Self::Desired,
-        Self::Bounds,
-        Self::Short,
-    ];
-
-    /// The class in the SVG, and the end of the custom property `--chart-…`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Observed => "observed",
-            Self::Forecast => "forecast",
-            Self::Cron => "cron",
-            Self::Floor => "floor",
-            Self::Desired => "desired",
-            Self::Bounds => "bounds",
-            Self::Short => "short",
         }
     }
 }

@@ -91,7 +91,7 @@ impl Scatter {
         let frame = self.frame(&mut sheet, &dots);
         // All dots and lines before the first label, which must not cover those that are drawn after it.
         let mut taken: Vec<Area> = dots.iter().map(|dot| frame.area(dot)).collect();
-        for role in Role::ALL {
+        for role in Role::ALL.iter().copied() {
             let places: Vec<_> = dots
                 .iter()
                 .filter(|dot| dot.role == role)

@@ -7,25 +7,24 @@ use std::{
 
 use jiff::Timestamp;
 
-use crate::Role;
+use crate::role::{Role, colors, with_roles};
 
 /// The stylesheet of every picture, for a page that contains fragments.
 ///
 /// A page chooses colors by the custom properties `--chart-ink`, `--chart-good` and `--chart-ROLE`. The fallbacks are
 /// neither light nor dark: their contrast is at least 3 to 1 on white and on a dark ground, as the ground of a picture
 /// is transparent, and people who see fewer colors can tell the roles apart. Lines differ in their dashes, too.
-pub const STYLE: &str = "\
+pub const STYLE: &str = concat!(
+    "\
 .chart text{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:var(--chart-ink,#767e89)}\
 .chart .title{font-size:16px;font-weight:600}.chart .name{font-size:15px;font-weight:600}\
 .chart .strong{font-weight:700}.chart .headline{font-size:24px;font-weight:700}.chart .value,.chart .time{font-variant-numeric:tabular-nums}\
 .chart .good{fill:var(--chart-good,#09a269)}.chart .bad{fill:var(--chart-short,#c5282d)}\
 .chart .grid{fill:none;stroke:var(--chart-ink,#767e89);stroke-opacity:.25}\
 .chart .plot{fill:none;pointer-events:all}\
-.chart .future{fill:var(--chart-ink,#767e89);fill-opacity:.08}.chart .now{stroke:var(--chart-ink,#767e89)}\
-.chart .observed{color:var(--chart-observed,#616776)}.chart .forecast{color:var(--chart-forecast,#b379cf)}\
-.chart .cron{color:var(--chart-cron,#d27b03)}.chart .floor{color:var(--chart-floor,#09a269)}\
-.chart .desired{color:var(--chart-desired,#1863fe)}.chart .bounds{color:var(--chart-bounds,#767e89)}\
-.chart .short{color:var(--chart-short,#c5282d)}\
+.chart .future{fill:var(--chart-ink,#767e89);fill-opacity:.08}.chart .now{stroke:var(--chart-ink,#767e89)}",
+    with_roles!(colors),
+    "\
 .chart .area{fill:currentColor;fill-opacity:.45;stroke:currentColor;stroke-width:.8}.chart .band{fill:currentColor;fill-opacity:.4;stroke:currentColor;stroke-width:.8}\
 .chart .line,.chart .steps,.chart .rule{fill:none;stroke:currentColor;stroke-width:1.5;stroke-linejoin:round}\
 .chart .desired.steps{stroke-width:2.2}\
@@ -33,7 +32,8 @@ pub const STYLE: &str = "\
 .chart .floor.line,.chart .floor.steps{stroke-dasharray:2.5 2}.chart .bounds{stroke-dasharray:10 5}\
 .chart .shortage{fill:currentColor}.chart .tint{fill:currentColor;fill-opacity:.15}\
 .chart .window{fill:currentColor;fill-opacity:.2}.chart .bar{fill:currentColor}.chart .soft{fill-opacity:.22;stroke:currentColor;stroke-width:.8}\
-.chart .dot{fill:currentColor}";
+.chart .dot{fill:currentColor}"
+);
 
 /// A picture that can be written.
 #[derive(Debug)]
@@ -240,15 +240,6 @@ impl Display for Text<'_> {
     }
 }
 
-// === impl Role ===
-
-impl Role {
-    /// The class of a mark of this role.
-    pub(crate) fn class(self, mark: &str) -> String {
-        format!("{} {mark}", self.as_str())
-    }
-}
-
 /// The approximate width of a text in pixels, by classes of letters that fonts share; letters that differ between fonts
 /// leave some room.
 pub fn width(text: &str, size: f64) -> f64 {
@@ -371,8 +362,8 @@ mod tests {
 
     #[test]
     fn every_color_is_visible_on_a_light_and_on_a_dark_ground() {
-        let roles = Role::ALL.map(Role::as_str);
-        for name in roles.into_iter().chain(["ink", "good"]) {
+        let roles = Role::ALL.iter().map(|role| role.as_str());
+        for name in roles.chain(["ink", "good"]) {
             for ground in GROUNDS {
                 let contrast = contrast(color(name), ground);
                 assert!(contrast >= 3.0, "{name} on {ground}: {contrast:.2}");
@@ -383,8 +374,8 @@ mod tests {
     /// Bounds are gray as what was observed, and dashed.
     #[test]
     fn every_eye_can_tell_the_roles_apart() {
-        let roles = Role::ALL.into_iter().filter(|role| *role != Role::Bounds);
-        let roles: Vec<_> = roles.map(Role::as_str).collect();
+        let roles = Role::ALL.iter().filter(|role| **role != Role::Bounds);
+        let roles: Vec<_> = roles.map(|role| role.as_str()).collect();
         for eye in EYES {
             for (index, left) in roles.iter().enumerate() {
                 for right in roles.iter().skip(index + 1) {

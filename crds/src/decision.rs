@@ -101,7 +101,7 @@ pub struct DecisionStatus {
     pub sources: Option<BTreeMap<Source, i32>>,
 
     /// Source of the largest proposal. Of equal ones: one of the source that won last; then one whose value asks for so
-    /// many, before one that is only held there; then the first in the order observed, forecast, cron.
+    /// many, before one that is only held there; then the first in the order of the values.
     #[schemars(with = "Option<ProposalSource>")]
     pub winner: Option<Source>,
 

@@ -58,6 +58,11 @@ impl Source {
         Self::ALL.iter().map(|source| source.as_str()).collect()
     }
 
+    /// True if its proposals are of single metrics. What the other sources ask for is one metric in mode Metric.
+    pub const fn is_of_metrics(self) -> bool {
+        matches!(self, Self::Observed | Self::Forecast)
+    }
+
     /// The phrases about the source.
     pub const fn phrases(self) -> Phrases {
         match self {

@@ -195,7 +195,7 @@ impl ReplicaBounds {
 }
 
 /// The object that is scaled.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScaleTarget {
     /// Group and version, such as `apps/v1`.
     pub api_version: String,

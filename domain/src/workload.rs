@@ -10,7 +10,7 @@ use super::hpa::{Behavior, Hpa, MetricSpec};
 use super::{ReplicaBounds, Replicas, ScaleTarget};
 
 /// One workload's spec, as far as decisions read it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Workload {
     /// The object that is scaled.
     pub target: ScaleTarget,
@@ -26,12 +26,19 @@ pub struct Workload {
     pub metrics: Vec<MetricSpec>,
     /// `behavior`; `None` is not the same as an empty one.
     pub behavior: Option<Behavior>,
+    /// The sources of proposals besides the metrics.
+    pub floor: FloorSources,
+    /// The parts of the spec that could not be used; the rest applies without them.
+    pub problems: Vec<SpecProblem>,
+}
+
+/// The sources of the floor lane that are configured. In mode Metric their proposals are metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FloorSources {
     /// The valid cron windows.
     pub windows: Vec<Window>,
     /// Forecasting, if it is switched on.
     pub prediction: Option<Prediction>,
-    /// The parts of the spec that could not be used; the rest applies without them.
-    pub problems: Vec<SpecProblem>,
 }
 
 /// Choice between acting on decisions and only reporting them.
@@ -112,24 +119,13 @@ impl Workload {
     ///
     /// ```
     /// use foretide_domain::workload::{Mode, Strategy, Workload, Writes};
-    /// use foretide_domain::{ReplicaBounds, Replicas, ScaleTarget};
+    /// use foretide_domain::{ReplicaBounds, Replicas};
     ///
     /// let workload = Workload {
-    ///     target: ScaleTarget {
-    ///         api_version: "apps/v1".into(),
-    ///         kind: "Deployment".into(),
-    ///         namespace: "shop".into(),
-    ///         name: "web".into(),
-    ///     },
     ///     bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(10)),
     ///     strategy: Strategy::Auto,
     ///     mode: Mode::Delegated,
-    ///     specific_replicas: None,
-    ///     metrics: vec![],
-    ///     behavior: None,
-    ///     windows: vec![],
-    ///     prediction: None,
-    ///     problems: vec![],
+    ///     ..Workload::default()
     /// };
     /// assert_eq!(workload.mode_in_force(), Mode::Direct);
     /// assert_eq!(workload.course().writes, Writes::Count);
@@ -168,12 +164,12 @@ impl Workload {
 
     /// Returns true if crons are configured, usable or not.
     pub fn has_crons(&self) -> bool {
-        !self.windows.is_empty() || self.cron_problems().next().is_some()
+        !self.floor.windows.is_empty() || self.cron_problems().next().is_some()
     }
 
-    /// Returns true if forecasts or cron windows are configured, usable or not.
+    /// Returns true if a source of the floor lane is configured, usable or not.
     pub(crate) fn has_floor_sources(&self) -> bool {
-        self.prediction.is_some() || self.has_crons()
+        self.floor != FloorSources::default() || self.has_crons()
     }
 
     /// The crons that are left out.

@@ -5,28 +5,27 @@ use std::{fs, path::Path};
 
 use foretide_domain::proposal::Source;
 
-/// Files that name each source of proposals, in the order in which one is added. Besides them the compiler asks for its
-/// color in charts and for its setting in `laws/scenarios.rs`, each of its reasons has a remedy (`crates/page/src/remedy.rs`),
-/// and `UPDATE=1` renews what is generated.
-const SOURCE_PLACES: [&str; 9] = [
-    // The row of the table, and the function that `propose` calls.
+/// Files that name each source of proposals, in the order in which one is added. Besides them it has
+/// - a setting in `FloorSources` of `domain/src/workload.rs`, from the spec (`crates/api/src/validation/mod.rs`) and random
+///   in `laws/scenarios.rs`; the compiler asks for it. If it is no forecast of a metric, `Workload::has_crons` knows it;
+/// - a remedy for each of its reasons (`crates/page/src/remedy.rs`, whose test lists them).
+///
+/// `UPDATE=1` renews what is generated.
+const SOURCE_PLACES: [&str; 6] = [
+    // The row of the table and its phrases, and the function that `propose` calls.
     "domain/src/proposal.rs",
     "domain/src/autoscale/proposals.rs",
-    // A setting of the laws' scenarios, which those without sources clear.
-    "domain/src/autoscale/laws/world.rs",
-    // The order of the sources in the description of `winner`.
-    "crds/src/decision.rs",
-    // The page: the list of sources, and their colors.
-    "crates/page/src/http/assets/moment.js",
+    // Its color in pictures, on the page twice: light and dark, and the tone of its class; and the page's list of sources.
+    "chart/src/role.rs",
     "crates/page/src/http/assets/page.css",
+    "crates/page/src/http/assets/moment.js",
     // What people read.
-    "docs/metrics.md",
     "docs/concepts.md",
-    "docs/glossary.md",
 ];
 
 /// Files that name each rule of fleets by its number. Besides them a rule is a function in a list of `rules/mod.rs`, and
-/// each of its reasons has a remedy (`crates/page/src/remedy.rs`, whose test lists the reasons).
+/// each of its reasons has a remedy (`crates/page/src/remedy.rs`, whose test lists the reasons); one that moves pods stays in
+/// the status if `crates/controller/src/fleet/last_move.rs` says so.
 const RULE_PLACES: [&str; 3] = [
     "crates/federate/src/rules/mod.rs",
     "docs/federation-reference.md",

@@ -324,8 +324,10 @@ pub fn is_of_keda_trigger(name: &str, ours: &str) -> bool {
 
 /// The largest count of the open cron windows.
 fn open_count(decision: &DecisionStatus) -> Option<i32> {
-    proposals(decision, Source::Cron)
-        .filter_map(|cron| cron.replicas)
+    let proposals = decision.proposals.iter().flatten();
+    proposals
+        .filter(|asked| !asked.source.is_of_metrics())
+        .filter_map(|asked| asked.replicas)
         .max()
 }
 

@@ -158,7 +158,8 @@ impl Setup {
             .start_up
             .or_else(|| written(&autoscaler))
             .unwrap_or(START_UP);
-        let (from, until) = evaluated_span(histories, options, workload.prediction.is_some())?;
+        let (from, until) =
+            evaluated_span(histories, options, workload.floor.prediction.is_some())?;
         let first = histories.iter().filter_map(|h| h.recording.first()).min();
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
         assumptions.extend(assumed(&workload, &template, start_up));

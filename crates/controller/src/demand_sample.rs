@@ -38,7 +38,7 @@ pub struct DemandReport {
 impl DemandReport {
     /// The demand that one decision saw, if the workload is forecast; its series are keyed by `uid`.
     pub fn of(uid: &str, lead_times: &mut LeadTimes, decided: &Decided) -> Option<Self> {
-        decided.part.workload.prediction.as_ref()?;
+        decided.part.workload.floor.prediction.as_ref()?;
         let pods = &decided.observation.observation.pods;
         lead_times.observe(pods);
         Some(Self {

@@ -395,7 +395,7 @@ impl ForecastSeries<'_> {
         template: Option<&[Container]>,
         now: Timestamp,
     ) -> Vec<ForecastReading> {
-        let Some(prediction) = &self.workload.prediction else {
+        let Some(prediction) = &self.workload.floor.prediction else {
             return Vec::new();
         };
         let mut seen = HashSet::new();

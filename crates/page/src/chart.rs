@@ -187,7 +187,8 @@ fn replicas(view: &HistoryView) -> Panel {
     let proposed = Source::ALL.iter().map(|source| {
         let name = format!("asked by {}", source.phrases().legend);
         let values = view.proposed.get(source).map_or(&[][..], Vec::as_slice);
-        layer(source.as_str(), &name, role(*source), values)
+        let role = Role::of_class(source.as_str()).unwrap_or(Role::Floor);
+        layer(source.as_str(), &name, role, values)
     });
     let back = [
         Layer::new("ready", "ready", Role::Desired, Mark::Area(ready)),
@@ -210,15 +211,6 @@ fn replicas(view: &HistoryView) -> Panel {
         // Each layer is drawn over the previous ones, so the area is first and the result of the decision last.
         layers: back.into_iter().chain(proposed).chain(front).collect(),
         ..Panel::default()
-    }
-}
-
-/// The color of a source.
-const fn role(source: Source) -> Role {
-    match source {
-        Source::Observed => Role::Observed,
-        Source::Forecast => Role::Forecast,
-        Source::Cron => Role::Cron,
     }
 }
 

@@ -136,7 +136,9 @@ impl MetricRecord {
 impl Latest {
     /// The cron windows in the last decision.
     pub fn windows(&self) -> impl Iterator<Item = &Window> {
-        self.decided.iter().flat_map(|it| &it.workload.windows)
+        self.decided
+            .iter()
+            .flat_map(|it| &it.workload.floor.windows)
     }
 }
 

@@ -45,7 +45,7 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
 }
 
 fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
-    workload.prediction.as_ref()?;
+    workload.floor.prediction.as_ref()?;
     let forecasts: Vec<_> = of_source(&decision.proposals, Source::Forecast).collect();
     // A metric that cannot be forecast is no failure if another one can.
     let has_load = forecasts.iter().any(|p| p.reason != Reason::NotDivided);
@@ -87,7 +87,7 @@ fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
 }
 
 fn cron(workload: &Workload, decision: &Decision) -> Option<Condition> {
-    if workload.windows.is_empty() && workload.cron_problems().next().is_none() {
+    if workload.floor.windows.is_empty() && workload.cron_problems().next().is_none() {
         return None;
     }
     let crons: Vec<_> = of_source(&decision.proposals, Source::Cron).collect();

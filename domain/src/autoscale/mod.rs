@@ -62,29 +62,18 @@ pub use limit::Limit;
 /// use foretide_domain::autoscale::{Inputs, action::Action, decide, history::History};
 /// use foretide_domain::hpa::{MetricSpec, Settings, Target};
 /// use foretide_domain::observation::Measured;
-/// use foretide_domain::workload::{Mode, Strategy, Workload};
-/// use foretide_domain::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
+/// use foretide_domain::workload::{Mode, Workload};
+/// use foretide_domain::{Observation, ReplicaBounds, Replicas, Scale};
 ///
 /// let workload = Workload {
-///     target: ScaleTarget {
-///         api_version: "apps/v1".into(),
-///         kind: "Deployment".into(),
-///         namespace: "shop".into(),
-///         name: "worker".into(),
-///     },
 ///     bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(10)),
-///     strategy: Strategy::Auto,
 ///     mode: Mode::Direct,
-///     specific_replicas: None,
 ///     metrics: vec![MetricSpec::External {
 ///         metric: "queue".into(),
 ///         selector: None,
 ///         target: Target::AverageValue(4_000),
 ///     }],
-///     behavior: None,
-///     windows: vec![],
-///     prediction: None,
-///     problems: vec![],
+///     ..Workload::default()
 /// };
 /// let two = Replicas::new(2);
 /// let inputs = Inputs {
@@ -153,7 +142,7 @@ pub fn decide(
         floor_lane: floor,
         child_desired: child.expected,
         bounds: workload.bounds,
-        prediction_window: workload.prediction.as_ref().map(|p| p.window),
+        prediction_window: workload.floor.prediction.as_ref().map(|p| p.window),
         published: proposals.published,
         surplus: history.surplus.is_some(),
         proposals: proposals.all,

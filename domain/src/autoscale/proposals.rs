@@ -93,8 +93,10 @@ impl Context<'_> {
     fn published(&self, asked: &[Proposal]) -> Vec<PublishedMetric> {
         let cron = self.workload.has_crons().then(|| {
             PublishedMetric::of_crons(CronInputs {
-                open: of_source(asked, Source::Cron)
-                    .filter_map(|cron| cron.replicas)
+                open: asked
+                    .iter()
+                    .filter(|asked| !asked.source.is_of_metrics())
+                    .filter_map(|asked| asked.replicas)
                     .max(),
                 min: self.bounds().min,
                 current: Some(self.current()),
@@ -147,7 +149,7 @@ impl Context<'_> {
     }
 
     fn forecast(&self, history: &mut History) -> Vec<Proposal> {
-        let on = self.workload.prediction.is_some();
+        let on = self.workload.floor.prediction.is_some();
         history.division = if on {
             self.division(&history.division)
         } else {
@@ -258,6 +260,7 @@ impl Context<'_> {
 
     fn windows(&self) -> Vec<DecidedWindow> {
         self.workload
+            .floor
             .windows
             .iter()
             .map(|window| DecidedWindow {
@@ -269,7 +272,7 @@ impl Context<'_> {
     }
 
     fn cron(&self, windows: &[DecidedWindow]) -> Vec<Proposal> {
-        let usable = self.workload.windows.iter().zip(windows).map(
+        let usable = self.workload.floor.windows.iter().zip(windows).map(
             |(window, DecidedWindow { name, state, .. })| {
                 let target = Replicas::new(window.target_replicas());
                 let closed = state.problem.map_or(Reason::NoActiveWindow, Reason::from);

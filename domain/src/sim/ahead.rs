@@ -105,7 +105,7 @@ impl ForecastAhead {
 
 /// The span whose peak is provided for.
 fn window(forecast: &Forecast, workload: &Workload) -> SignedDuration {
-    match (forecast.direct(), &workload.prediction) {
+    match (forecast.direct(), &workload.floor.prediction) {
         (Some(peak), _) => peak.window,
         (None, Some(prediction)) => prediction.window,
         (None, None) => SignedDuration::ZERO,
@@ -168,7 +168,7 @@ impl Ahead {
         } else {
             "minReplicas"
         };
-        let window = if self.workload.windows.is_empty() {
+        let window = if self.workload.floor.windows.is_empty() {
             ""
         } else {
             "; no cron window is open"

@@ -37,7 +37,7 @@ use crate::{
     forecast::Refused,
     hpa::{MetricSpec, Settings},
     lead_time::LeadTime,
-    workload::{Mode, Strategy, Workload},
+    workload::{FloorSources, Mode, Strategy, Workload},
 };
 
 /// The period of decisions, and of the evaluation.
@@ -73,8 +73,8 @@ pub type BuiltForecaster = Result<Box<dyn Forecaster>, Refused>;
 /// ```
 /// use foretide_domain::hpa::{MetricSpec, Target};
 /// use foretide_domain::sim::{Environment, PodTemplate, RecordedMetric, Recording, Run, Score};
-/// use foretide_domain::workload::{Mode, Strategy, Workload};
-/// use foretide_domain::{ReplicaBounds, Replicas, ScaleTarget};
+/// use foretide_domain::workload::{Mode, Workload};
+/// use foretide_domain::{ReplicaBounds, Replicas};
 /// use foretide_models::Sample;
 /// use jiff::{SignedDuration, Timestamp};
 ///
@@ -84,21 +84,10 @@ pub type BuiltForecaster = Result<Box<dyn Forecaster>, Refused>;
 ///     target: Target::AverageValue(4_000),
 /// };
 /// let workload = Workload {
-///     target: ScaleTarget {
-///         api_version: "apps/v1".into(),
-///         kind: "Deployment".into(),
-///         namespace: "shop".into(),
-///         name: "worker".into(),
-///     },
 ///     bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(20)),
-///     strategy: Strategy::Auto,
 ///     mode: Mode::Direct,
-///     specific_replicas: None,
 ///     metrics: vec![queue.clone()],
-///     behavior: None,
-///     windows: vec![],
-///     prediction: None,
-///     problems: vec![],
+///     ..Workload::default()
 /// };
 /// // A sample each minute: 8 messages, and 40 from the fifth minute on.
 /// let at = |minute: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
@@ -232,7 +221,7 @@ impl<'a> Run<'a> {
         let workload = acting(workload);
         let lead_time = LeadTime::of(None, Some(environment.start_up));
         let begin = environment.begin;
-        let forecasters = match &workload.prediction {
+        let forecasters = match &workload.floor.prediction {
             Some(prediction) => environment
                 .metrics
                 .iter()
@@ -399,8 +388,7 @@ fn acting(mut workload: Workload) -> Workload {
 
 /// The same workload without forecasts and cron windows, as for a plain autoscaler.
 pub fn plain(mut workload: Workload) -> Workload {
-    workload.prediction = None;
-    workload.windows.clear();
+    workload.floor = FloorSources::default();
     workload.problems.clear();
     workload
 }

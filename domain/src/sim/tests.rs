@@ -9,12 +9,12 @@ use foretide_models::{
 
 use super::*;
 use crate::{
-    ReplicaBounds, ScaleTarget,
+    ReplicaBounds,
     cron::{Window, WindowText, Zone},
     hpa::{Behavior, PolicyKind, PolicySelect, ScalingPolicy, ScalingRules, Target},
     observation::Container,
     proposal::Source,
-    workload::Prediction,
+    workload::{FloorSources, Prediction},
 };
 
 mod ahead;
@@ -38,23 +38,21 @@ fn queue() -> MetricSpec {
     }
 }
 
+fn predicted_by(algorithm: &str) -> FloorSources {
+    FloorSources {
+        prediction: Some(Prediction {
+            window: MINUTE,
+            algorithm: algorithm.into(),
+        }),
+        ..FloorSources::default()
+    }
+}
+
 fn workload() -> Workload {
     Workload {
-        target: ScaleTarget {
-            api_version: "apps/v1".into(),
-            kind: "Deployment".into(),
-            namespace: "shop".into(),
-            name: "web".into(),
-        },
         bounds: ReplicaBounds::new(n(1), n(1000)),
-        strategy: Strategy::Auto,
-        mode: Mode::Delegated,
-        specific_replicas: None,
         metrics: vec![queue()],
-        behavior: None,
-        windows: Vec::new(),
-        prediction: None,
-        problems: Vec::new(),
+        ..Workload::default()
     }
 }
 
@@ -262,7 +260,10 @@ fn a_cron_window_raises_the_count_but_not_that_of_the_plain_hpa() {
         target_replicas: 9,
     };
     let with_cron = Workload {
-        windows: vec![Window::parse(&text, &Zone::utc()).unwrap()],
+        floor: FloorSources {
+            windows: vec![Window::parse(&text, &Zone::utc()).unwrap()],
+            prediction: None,
+        },
         ..workload()
     };
     let minutes = run(&environment, with_cron.clone(), Vec::new());
@@ -393,10 +394,7 @@ fn forecast_of_constant(demand: f64, milli_per_replica: i64) -> (Option<u32>, f6
     environment.metrics[0].metric = metric.clone();
     let workload = Workload {
         metrics: vec![metric],
-        prediction: Some(Prediction {
-            window: MINUTE,
-            algorithm: "auto".into(),
-        }),
+        floor: predicted_by("auto"),
         ..workload()
     };
     let auto = Auto::new(auto::Config::default()).unwrap();
@@ -428,10 +426,7 @@ fn a_constant_demand_gets_the_replicas_for_95_percent_of_it_from_auto() {
 fn the_forecast_for_a_minute_is_the_one_made_a_lead_time_before() {
     let environment = environment(&[20.0; 40], 3);
     let predicting = Workload {
-        prediction: Some(Prediction {
-            window: MINUTE,
-            algorithm: "counting".into(),
-        }),
+        floor: predicted_by("counting"),
         ..workload()
     };
     let mut run = Run::new(&environment, predicting, vec![Ok(Box::new(Counting))]);
@@ -450,10 +445,7 @@ fn a_forecaster_runs_at_its_refresh_period_and_sees_only_the_past() {
     let demand = [20.0; 60];
     let environment = environment(&demand, 2);
     let predicting = Workload {
-        prediction: Some(Prediction {
-            window: MINUTE,
-            algorithm: "oracle".into(),
-        }),
+        floor: predicted_by("oracle"),
         ..workload()
     };
     let shown = Arc::default();

@@ -17,7 +17,7 @@ use foretide_domain::{
     cron::Zone,
     hpa::{MetricSpec, Settings},
     proposal::Reason,
-    workload::{Mode, SpecPart, SpecProblem, Workload, Writes},
+    workload::{FloorSources, Mode, SpecPart, SpecProblem, Workload, Writes},
 };
 use foretide_federate::{
     Affinity, AssignmentKind, FailurePolicy, Policy, Preference, WeightBy, WorkloadSource,
@@ -95,8 +95,7 @@ impl FleetSpec {
         let read = metrics.filter(|metric| self.is_read_in_members(metric));
         Workload {
             metrics: read.cloned().collect(),
-            windows: Vec::new(),
-            prediction: None,
+            floor: FloorSources::default(),
             problems: Vec::new(),
             ..self.workload.clone()
         }

@@ -24,7 +24,7 @@ use foretide_domain::{
     hpa::{MetricSpec, Target},
     proposal::Reason,
     words::excerpt,
-    workload::{Mode, Prediction, SpecPart, SpecProblem, Strategy, Workload},
+    workload::{FloorSources, Mode, Prediction, SpecPart, SpecProblem, Strategy, Workload},
 };
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -124,7 +124,11 @@ pub fn workload(
 /// what pods use does not: its history ends with the pods. In a fleet 0 counts as 1.
 fn refuse_sleep_for_ever(workload: &Workload, violations: &mut Vec<Violation>) {
     let is_woken = workload.hpa(workload.bounds).reads_beyond_pods()
-        || workload.windows.iter().any(|w| w.target_replicas() > 0);
+        || workload
+            .floor
+            .windows
+            .iter()
+            .any(|w| w.target_replicas() > 0);
     if workload.bounds.min == Replicas::ZERO && !is_woken {
         let expected = "1 or more, because nothing brings the workload back from zero: its metrics have no value without \
                         pods; or add a metric of type Object or External, or a cron";
@@ -169,8 +173,10 @@ fn read(
             .behavior
             .as_ref()
             .map(|raw| metric::behavior(raw, violations)),
-        windows: windows(spec, local, &mut problems),
-        prediction: prediction(spec, &mut problems),
+        floor: FloorSources {
+            windows: windows(spec, local, &mut problems),
+            prediction: prediction(spec, &mut problems),
+        },
         problems,
     }
 }

@@ -111,7 +111,7 @@ impl Span {
 
     /// Returns the length of a forecast made at `at` that covers the window of the last minute.
     pub(super) fn forecast_length(self, workload: &Workload, at: Timestamp) -> SignedDuration {
-        let window = workload.prediction.as_ref().map(|p| p.window);
+        let window = workload.floor.prediction.as_ref().map(|p| p.window);
         let reach = self.to.duration_since(at).min(FORECAST);
         reach.saturating_add(window.unwrap_or_default())
     }
@@ -236,7 +236,7 @@ impl Situation {
         if self.workload.has_crons() {
             return Ok(());
         }
-        if self.workload.prediction.is_none() {
+        if self.workload.floor.prediction.is_none() {
             return Err(PlanError::NothingAhead);
         }
         match forecast_until {

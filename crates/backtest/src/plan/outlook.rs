@@ -140,6 +140,7 @@ pub fn outlooks(
     ahead: SignedDuration,
 ) -> Vec<Outlook> {
     let window = workload
+        .floor
         .prediction
         .as_ref()
         .map(|prediction| prediction.window);

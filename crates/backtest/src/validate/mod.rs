@@ -265,7 +265,7 @@ impl<'a> Validator<'a> {
 
     fn lints(&self, document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
         let workload = accepted.workload();
-        let findings = lint(&workload.windows, workload.bounds, self.now).into_iter();
+        let findings = lint(&workload.floor.windows, workload.bounds, self.now).into_iter();
         let each = findings.map(
             |Finding {
                  cron,
@@ -343,7 +343,7 @@ fn problems(document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
 
 /// Warns of the metrics that have no forecast until their totals are seen to divide among pods.
 fn undivided(document: &Document, workload: &Workload) -> Vec<Diagnostic> {
-    workload.metrics.iter().enumerate().filter(|(_, metric)| !Division::presumed(metric).divides()).filter(|_| workload.prediction.is_some()).map(|(index, metric)| {
+    workload.metrics.iter().enumerate().filter(|(_, metric)| !Division::presumed(metric).divides()).filter(|_| workload.floor.prediction.is_some()).map(|(index, metric)| {
         let field = format!("spec.metrics[{index}]");
         let message = format!(
             "{field}: no forecast of {} is made until the controller has seen its total stay the same when pods come and \

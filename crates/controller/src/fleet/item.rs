@@ -49,8 +49,7 @@ impl FleetTerms {
             ..spec.workload.clone()
         };
         if !course.divides {
-            member_workload.windows = std::mem::take(&mut fleet_metrics.windows);
-            member_workload.prediction = fleet_metrics.prediction.take();
+            member_workload.floor = std::mem::take(&mut fleet_metrics.floor);
         }
         Self {
             member_permission: match (course.previewed || course.writes_counts, spec.policy.mode) {

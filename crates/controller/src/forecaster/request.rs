@@ -58,8 +58,8 @@ pub fn refused_queries<Q: DemandQueries>(
     autoscaler: Autoscaler,
     local: &Zone,
 ) -> Vec<(String, Refused)> {
-    let Some(source) =
-        ForecastSource::of(autoscaler, local).filter(|source| source.workload.prediction.is_some())
+    let Some(source) = ForecastSource::of(autoscaler, local)
+        .filter(|source| source.workload.floor.prediction.is_some())
     else {
         return Vec::new();
     };

@@ -126,7 +126,7 @@ impl ForecastSource {
 
     /// Time ahead for which the forecast is used.
     pub fn window(&self) -> SignedDuration {
-        let prediction = self.workload.prediction.as_ref();
+        let prediction = self.workload.floor.prediction.as_ref();
         prediction.map_or(SignedDuration::ZERO, |prediction| prediction.window)
     }
 

@@ -3,7 +3,7 @@
 
 use jiff::SignedDuration;
 
-use super::world::{Edit, Metrics, Scenario, TICK, World, at, log_after, n, tick_at};
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, crons, log_after, n, tick_at};
 use crate::autoscale::action::Action;
 use crate::autoscale::history::History;
 use crate::hpa::{
@@ -135,7 +135,7 @@ fn cron_alone_holds_the_current_count_outside_its_windows() {
     let scenario = Scenario {
         metrics: Metrics::None,
         start: 3,
-        crons: vec![(1, 4, 9)],
+        floor: crons(&[(1, 4, 9)]),
         edits: vec![(40, Edit::Scale(5)), (60, Edit::Bounds(6, 60))],
         ..Scenario::default()
     };
@@ -157,7 +157,7 @@ fn cron_alone_holds_the_current_count_outside_its_windows() {
 fn a_smaller_window_takes_over_after_the_scale_down_window() {
     let scenario = Scenario {
         metrics: Metrics::None,
-        crons: vec![(1, 4, 9), (1, 59, 4)],
+        floor: crons(&[(1, 4, 9), (1, 59, 4)]),
         ..Scenario::default()
     };
     let count_at = |scenario: &Scenario, ticks| World::new(scenario, Mode::Direct).run(ticks);

@@ -9,7 +9,7 @@ use crate::autoscale::history::History;
 use crate::autoscale::{Decision, Inputs, decide};
 use crate::forecast::Refused;
 use crate::proposal::Reason;
-use crate::workload::{Mode, Strategy as Acting, Workload};
+use crate::workload::{FloorSources, Mode, Strategy as Acting, Workload};
 use crate::{ReplicaBounds, Replicas};
 use jiff::Timestamp;
 
@@ -59,7 +59,7 @@ impl State {
     }
 
     fn without_windows(mut self) -> Self {
-        self.workload.windows.clear();
+        self.workload.floor.windows.clear();
         self
     }
 }
@@ -101,7 +101,7 @@ proptest! {
         let mut without = state.clone().without_forecast();
         without.history.floors.clear();
         let mut never = state;
-        never.workload.prediction = None;
+        never.workload.floor.prediction = None;
         never.history.floors.clear();
         prop_assert_eq!(without.desired(), never.desired());
     }
@@ -153,7 +153,7 @@ proptest! {
     #[test]
     fn the_order_of_windows_forecasts_and_metrics_does_not_matter(state in state(Up::Anything)) {
         let mut turned = state.clone();
-        turned.workload.windows.reverse();
+        turned.workload.floor.windows.reverse();
         turned.workload.metrics.reverse();
         turned.inputs.observation.readings.reverse();
         turned.inputs.observation.pods.reverse();
@@ -185,7 +185,7 @@ proptest! {
         let scenario = Scenario {
             demand: scenario.demand.into_iter().take(1).collect(),
             forecast: scenario.forecast.into_iter().take(1).collect(),
-            crons: vec![],
+            floor: FloorSources::default(),
             edits: vec![],
             outage: vec![],
             ..scenario

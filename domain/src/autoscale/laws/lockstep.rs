@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
 use super::world::{Scenario, World, tick_at};
-use crate::workload::Mode;
+use crate::workload::{FloorSources, Mode};
 
 fn trajectories(scenario: &Scenario) -> (Vec<u32>, Vec<u32>) {
     let direct = World::new(scenario, Mode::Direct).run(TICKS);
@@ -24,7 +24,7 @@ proptest! {
 
     #[test]
     fn without_forecast_and_cron_they_count_the_same_under_any_behavior(scenario in scenario(Up::Anything)) {
-        let scenario = Scenario { forecast: vec![], crons: vec![], ..scenario };
+        let scenario = Scenario { forecast: vec![], floor: FloorSources::default(), ..scenario };
         let (direct, delegated) = trajectories(&scenario);
         prop_assert_eq!(&direct, &delegated, "\ndirect    {:?}\ndelegated {:?}", direct, delegated);
     }

@@ -2,14 +2,14 @@
 
 use jiff::SignedDuration;
 
-use super::world::{Edit, Metrics, Scenario, TICK, World, at, n};
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, crons, n};
 use crate::autoscale::history::History;
 use crate::autoscale::{Condition, Decision, Limit, Winner};
 use crate::cron::{Window, WindowText, Zone};
 use crate::hpa::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
 use crate::observation::Status;
 use crate::proposal::{Reason, Source};
-use crate::workload::{Mode, SpecPart, SpecProblem, Strategy};
+use crate::workload::{FloorSources, Mode, SpecPart, SpecProblem, Strategy};
 
 fn after(scenario: &Scenario, ticks: usize) -> Decision {
     let mut world = World::new(scenario, Mode::Delegated);
@@ -56,7 +56,7 @@ fn a_message_names_the_count_and_the_largest_proposal() {
         ),
         (
             Scenario {
-                crons: vec![(0, 30, 9)],
+                floor: crons(&[(0, 30, 9)]),
                 forecast: vec![Some(9.0)],
                 ..four()
             },
@@ -90,13 +90,13 @@ fn a_message_ends_with_the_bound_or_the_policy_that_applied() {
         metrics: Metrics::None,
         start: 1,
         bounds: (1, 9),
-        crons: vec![(30, 40, 9)],
+        floor: crons(&[(30, 40, 9)]),
         ..base()
     };
     let table = [
         (
             Scenario {
-                crons: vec![(0, 30, 90)],
+                floor: crons(&[(0, 30, 90)]),
                 ..four()
             },
             "60 replicas: the cron window cron-0 asks for 90 until 00:30 UTC, above observed 4; \
@@ -348,7 +348,7 @@ fn times_of_a_cron_window_are_in_its_own_zone() {
         ),
     ] {
         let mut world = World::new(&scenario, Mode::Direct);
-        world.workload.windows = vec![window];
+        world.workload.floor.windows = vec![window];
         assert_eq!(world.decide(at(0)).message(), want);
     }
 }
@@ -402,7 +402,7 @@ fn every_number_between_the_sources_and_the_result_is_kept() {
         start: 4,
         demand: vec![5.0],
         forecast: vec![Some(6.6)],
-        crons: vec![(0, 30, 90)],
+        floor: crons(&[(0, 30, 90)]),
         bounds: (2, 40),
         behavior: Some(up(50)),
         ..Scenario::default()
@@ -461,7 +461,7 @@ fn conditions_name_the_missing_source_and_the_limit_that_applied() {
         start: 4,
         demand: vec![50.0],
         forecast: vec![None],
-        crons: vec![(30, 40, 9)],
+        floor: crons(&[(30, 40, 9)]),
         ..Scenario::default()
     };
     let want = [
@@ -483,7 +483,7 @@ fn conditions_name_the_missing_source_and_the_limit_that_applied() {
 
     let out = Scenario {
         outage: vec![true],
-        crons: vec![],
+        floor: FloorSources::default(),
         forecast: vec![],
         ..scenario
     };
@@ -506,11 +506,12 @@ fn conditions_name_the_missing_source_and_the_limit_that_applied() {
     assert_eq!(table(&decision.conditions), want);
     assert_eq!(decision.conditions[1].message, format!("nightly: {broken}"));
 
-    world.workload.prediction = Scenario {
+    world.workload.floor.prediction = Scenario {
         forecast: vec![None],
         ..out
     }
     .workload(Mode::Direct)
+    .floor
     .prediction;
     let decision = world.decide(at(TICK));
     assert_eq!(
@@ -522,13 +523,14 @@ fn conditions_name_the_missing_source_and_the_limit_that_applied() {
 #[test]
 fn a_window_that_can_never_open_has_a_reason() {
     let scenario = Scenario {
-        crons: vec![(5, 5, 9)],
+        floor: crons(&[(5, 5, 9)]),
         ..Scenario::default()
     };
     let world = World::new(&scenario, Mode::Direct);
     assert!(
         world
             .workload
+            .floor
             .windows
             .iter()
             .all(|window: &Window| window.problem().is_some())

@@ -6,12 +6,12 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{Edit, Metrics, Scenario, World, n, tick_at};
+use super::world::{Edit, Metrics, Scenario, World, crons, n, tick_at};
 use crate::autoscale::history::History;
 use crate::autoscale::{Inputs, Limit, decide};
 use crate::hpa::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
 use crate::proposal::Reason;
-use crate::workload::Mode;
+use crate::workload::{FloorSources, Mode};
 
 /// Ticks until a count has settled: seven and a half minutes, more than a scale-down window.
 const SETTLED: usize = 30;
@@ -44,7 +44,7 @@ fn crons_alone(start: u32) -> Scenario {
         metrics: Metrics::None,
         bounds: (1, 100),
         start,
-        crons: vec![(0, 6, 10), (6, 9, 80), (9, 11, 10), (11, 14, 80)],
+        floor: crons(&[(0, 6, 10), (6, 9, 80), (9, 11, 10), (11, 14, 80)]),
         ..Scenario::default()
     }
 }
@@ -58,7 +58,7 @@ fn all_three(demand: f64, forecast: Option<f64>, open: bool) -> Scenario {
         start: 10,
         demand: vec![demand],
         forecast: vec![forecast],
-        crons: vec![cron],
+        floor: crons(&[cron]),
         ..Scenario::default()
     }
 }
@@ -113,7 +113,7 @@ fn the_tolerance_of_the_hpa_applies_to_a_cron_in_mode_metric_only() {
             bounds: (1, 200),
             start: 95,
             demand: vec![95.0],
-            crons: vec![(0, 59, target)],
+            floor: crons(&[(0, 59, target)]),
             ..Scenario::default()
         };
         assert_eq!(settled(&scenario), [delegated, metric], "{target}");
@@ -131,7 +131,7 @@ fn the_sentence_says_that_the_difference_is_within_the_tolerance() {
         bounds: (1, 200),
         start: 95,
         demand: vec![95.0],
-        crons: vec![(0, 59, 100)],
+        floor: crons(&[(0, 59, 100)]),
         ..Scenario::default()
     };
     let decision = World::new(&scenario, Mode::Metric).tick(0);
@@ -305,7 +305,7 @@ proptest! {
         let steady = Scenario {
             demand: vec![demand],
             forecast,
-            crons: vec![],
+            floor: FloorSources::default(),
             edits: Vec::<(usize, Edit)>::new(),
             outage: vec![],
             behavior: None,

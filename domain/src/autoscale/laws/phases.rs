@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::scenarios::{TICKS, Up, cases, policy, scenario};
 use super::world::{Edit, Metrics, Scenario, TICK, World, at, tick_at};
 use crate::hpa::{Behavior, Direction, Log, ScalingPolicy, ScalingRules};
-use crate::workload::Mode;
+use crate::workload::{FloorSources, Mode};
 use crate::{ReplicaBounds, Replicas};
 
 /// Seconds from the beginning of a tick to the decision and to the child's pass.
@@ -65,6 +65,7 @@ impl Trace {
         self.floors.push((second, raw));
         let active = world
             .workload
+            .floor
             .windows
             .iter()
             .filter(|window| window.state(at(second)).active);
@@ -224,8 +225,7 @@ proptest! {
             world.edit(tick);
             let (now, before) = (tick_at(tick), world.count);
             let mut without = world.clone();
-            without.workload.prediction = None;
-            without.workload.windows.clear();
+            without.workload.floor = FloorSources::default();
             let without = without.decide(now).desired;
             world.decide(now);
             world.child_pass(now);
@@ -265,7 +265,7 @@ proptest! {
             metrics: Metrics::External,
             forecast: vec![Some(level * 1.3)],
             demand: vec![level],
-            crons: vec![],
+            floor: FloorSources::default(),
             edits: vec![],
             outage: vec![],
             behavior: None,

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::world::{Edit, Metrics, Scenario};
+use super::world::{self, Edit, Metrics, Scenario};
 use crate::hpa::{Behavior, PolicyKind, PolicySelect, ScalingPolicy, ScalingRules};
 
 /// Ticks in a scenario: 18 minutes, more than three scale-down windows.
@@ -50,7 +50,7 @@ pub(super) fn scenario(up: Up) -> impl Strategy<Value = Scenario> {
         let (metrics, (min, more), start, behavior) = shape;
         let (demand, forecast, crons, outage) = inputs;
         let bounds = (min, min + more);
-        let crons = crons
+        let windows: Vec<_> = crons
             .into_iter()
             .map(|(s, len, target)| (s, s + len, target))
             .collect();
@@ -64,7 +64,7 @@ pub(super) fn scenario(up: Up) -> impl Strategy<Value = Scenario> {
             demand,
             forecast,
             slack,
-            crons,
+            floor: world::crons(&windows),
             outage,
             edits,
             startup,

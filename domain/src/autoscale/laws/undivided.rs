@@ -203,11 +203,10 @@ fn workload(metric: MetricSpec) -> Workload {
         window: MINUTE * 60,
         algorithm: "auto".into(),
     };
-    Workload {
-        metrics: vec![metric],
-        prediction: Some(prediction),
-        ..scenario.workload(Mode::Direct)
-    }
+    let mut workload = scenario.workload(Mode::Direct);
+    workload.metrics = vec![metric];
+    workload.floor.prediction = Some(prediction);
+    workload
 }
 
 #[expect(

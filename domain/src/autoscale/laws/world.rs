@@ -20,7 +20,7 @@ use crate::observation::{
     Cause, Container, Measured, Pod, PodSample, Requests, Status, Unavailable, examples,
 };
 use crate::proposal::{ForecastDetails, Reason};
-use crate::workload::{Mode, Prediction, Strategy, Workload};
+use crate::workload::{FloorSources, Mode, Prediction, Workload};
 use crate::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
 
 /// Seconds between two decisions, and between two passes of the child.
@@ -54,8 +54,8 @@ pub(super) struct Scenario {
     /// Distance of the bound that raises a count below the forecast, as a fraction of it; the bound that holds a count
     /// is the forecast itself.
     pub(super) slack: f64,
-    /// Minute of start, minute of end, target.
-    pub(super) crons: Vec<(u8, u8, u32)>,
+    /// The sources besides the metrics; a prediction stands in `forecast`.
+    pub(super) floor: FloorSources,
     pub(super) outage: Vec<bool>,
     pub(super) edits: Vec<(usize, Edit)>,
     /// Seconds until a pod has samples.
@@ -72,11 +72,29 @@ impl Default for Scenario {
             demand: vec![2.0],
             forecast: Vec::new(),
             slack: 0.0,
-            crons: Vec::new(),
+            floor: FloorSources::default(),
             outage: Vec::new(),
             edits: Vec::new(),
             startup: 0,
         }
+    }
+}
+
+/// Cron windows of each hour: minute of start, minute of end, target.
+pub(super) fn crons(windows: &[(u8, u8, u32)]) -> FloorSources {
+    let window = |(i, (start, end, target_replicas)): (usize, &(u8, u8, u32))| {
+        let text = WindowText {
+            name: &format!("cron-{i}"),
+            start: &format!("{start} * * * *"),
+            end: &format!("{end} * * * *"),
+            timezone: "",
+            target_replicas: *target_replicas,
+        };
+        Window::parse(&text, &Zone::utc()).unwrap()
+    };
+    FloorSources {
+        windows: windows.iter().enumerate().map(window).collect(),
+        ..FloorSources::default()
     }
 }
 
@@ -112,16 +130,6 @@ impl Scenario {
             selector: None,
             target,
         };
-        let window = |(i, (start, end, target_replicas)): (usize, &(u8, u8, u32))| {
-            let text = WindowText {
-                name: &format!("cron-{i}"),
-                start: &format!("{start} * * * *"),
-                end: &format!("{end} * * * *"),
-                timezone: "",
-                target_replicas: *target_replicas,
-            };
-            Window::parse(&text, &Zone::utc()).unwrap()
-        };
         Workload {
             target: ScaleTarget {
                 api_version: "apps/v1".into(),
@@ -130,9 +138,7 @@ impl Scenario {
                 name: "web".into(),
             },
             bounds: ReplicaBounds::new(n(self.bounds.0), n(self.bounds.1)),
-            strategy: Strategy::Auto,
             mode,
-            specific_replicas: None,
             metrics: match self.metrics {
                 Metrics::None => vec![],
                 Metrics::Pods => vec![pods],
@@ -140,12 +146,14 @@ impl Scenario {
                 Metrics::Both => vec![pods, external],
             },
             behavior: self.behavior.clone(),
-            windows: self.crons.iter().enumerate().map(window).collect(),
-            prediction: (!self.forecast.is_empty()).then(|| Prediction {
-                window: SignedDuration::from_mins(60),
-                algorithm: "auto".into(),
-            }),
-            problems: vec![],
+            floor: FloorSources {
+                prediction: (!self.forecast.is_empty()).then(|| Prediction {
+                    window: SignedDuration::from_mins(60),
+                    algorithm: "auto".into(),
+                }),
+                ..self.floor.clone()
+            },
+            ..Workload::default()
         }
     }
 

@@ -15,11 +15,13 @@ fn watched() -> Workload {
     };
     Workload {
         bounds: ReplicaBounds::new(n(2), n(12)),
-        windows: vec![Window::parse(&text, &Zone::utc()).unwrap()],
-        prediction: Some(Prediction {
-            window: SignedDuration::from_mins(20),
-            algorithm: "test".into(),
-        }),
+        floor: FloorSources {
+            windows: vec![Window::parse(&text, &Zone::utc()).unwrap()],
+            prediction: Some(Prediction {
+                window: SignedDuration::from_mins(20),
+                algorithm: "test".into(),
+            }),
+        },
         ..workload()
     }
 }
@@ -93,11 +95,9 @@ fn where_nothing_proposes_a_count_the_minimum_is_expected_and_the_reason_says_wh
 
 #[test]
 fn a_workload_of_cron_windows_alone_keeps_its_count_between_them() {
-    let crons = Workload {
-        metrics: Vec::new(),
-        prediction: None,
-        ..watched()
-    };
+    let mut crons = watched();
+    crons.metrics.clear();
+    crons.floor.prediction = None;
     let kept = [(0, 3, None), (60, 9, Some(Source::Cron))];
     assert_eq!(changes(crons, Vec::new()), kept);
 }

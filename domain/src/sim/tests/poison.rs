@@ -175,12 +175,8 @@ impl Dose {
 
 /// A workload that reads its true demand, and forecasts from a history of its own.
 fn predicting() -> Workload {
-    let prediction = Prediction {
-        window: STEP,
-        algorithm: "any".into(),
-    };
     Workload {
-        prediction: Some(prediction),
+        floor: predicted_by("any"),
         ..workload()
     }
 }

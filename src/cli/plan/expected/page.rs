@@ -60,17 +60,23 @@ pub fn chart(report: &ExpectedReport) -> Chart {
 /// The times at which cron windows are open.
 fn windows(report: &ExpectedReport) -> Vec<Window> {
     let (from, to) = (report.span.from, report.span.to);
-    let open = report.situation.workload.windows.iter().flat_map(|window| {
-        window
-            .activities(from)
-            .take(MOST_OPENINGS)
-            .take_while(move |it| it.since < to)
-            .map(move |activity| Window {
-                name: window.name().to_owned(),
-                from: activity.since.max(from),
-                until: activity.until.map_or(to, |until| until.min(to)),
-            })
-    });
+    let open = report
+        .situation
+        .workload
+        .floor
+        .windows
+        .iter()
+        .flat_map(|window| {
+            window
+                .activities(from)
+                .take(MOST_OPENINGS)
+                .take_while(move |it| it.since < to)
+                .map(move |activity| Window {
+                    name: window.name().to_owned(),
+                    from: activity.since.max(from),
+                    until: activity.until.map_or(to, |until| until.min(to)),
+                })
+        });
     open.collect()
 }
 
