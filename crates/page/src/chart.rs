@@ -328,3 +328,15 @@ pub fn calendar(
     .draw()
     .fragment()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_source_has_a_color_of_its_own() {
+        for source in Source::ALL {
+            assert!(Role::of_class(source.as_str()).is_some(), "{source}");
+        }
+    }
+}
