@@ -751,7 +751,7 @@ pub(crate) mod tests {
     fn sizes_are_bounded() {
         let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         let metric = |n| list(n, r#"{"type": "Resource"}"#);
-        let cron = r##"{"name": "c#", "start": "@daily", "end": "@hourly", "targetReplicas": 1}"##;
+        let cron = r#"{"name": "c#", "start": "@daily", "end": "@hourly", "targetReplicas": 1}"#;
         let crons = |n| list(n, cron);
         let text = |n| format!("{:?}", "n".repeat(n));
         for (pointer, fits) in [

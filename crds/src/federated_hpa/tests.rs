@@ -212,9 +212,9 @@ fn each_violation_is_reported_once_with_its_field_and_remedy() {
 #[test]
 fn sizes_are_bounded() {
     let rules = ComparedRules::of::<FederatedHPA>();
-    let exists = r##"{"key": "k#", "operator": "Exists"}"##;
-    let scope = r##"{"metric": "m#", "scope": "Fleet"}"##;
-    let preference = r##"{"targetCluster": {}, "priority": #}"##;
+    let exists = r#"{"key": "k#", "operator": "Exists"}"#;
+    let scope = r#"{"metric": "m#", "scope": "Fleet"}"#;
+    let preference = r#"{"targetCluster": {}, "priority": #}"#;
     let requirements = "spec/clusterAffinity/labelSelector/matchExpressions";
     for (pointer, most, item) in [
         ("spec/clusterAffinity/clusterNames", 256, "\"c#\""),
