@@ -243,8 +243,8 @@ fn state_is_half_open_and_names_its_edges() {
 
 #[test]
 fn a_window_that_can_never_be_active_has_a_problem() {
-    let now = at(&Zone::utc(), "2026-11-20T09:00");
     use WindowProblem::{EndNeverFires, StartNeverFires, ZeroLength};
+    let now = at(&Zone::utc(), "2026-11-20T09:00");
     let (nine, never) = ("0 9 * * *", "0 9 30 2 *");
     for (start, end, problem, reason) in [
         (nine, nine, ZeroLength, "ZeroLength"),
