@@ -426,7 +426,7 @@ mod tests {
         rule
     }
 
-    fn filtered(filter: serde_json::Value) -> serde_json::Value {
+    fn filtered(filter: &serde_json::Value) -> serde_json::Value {
         json!({"seriesQuery": ANY, "seriesFilters": [filter]})
     }
 
@@ -475,8 +475,8 @@ mod tests {
         for (rule, metric, expected) in [
             (http, "x", ""),
             (no_container, "container_x", ""),
-            (filtered(json!({"isNot": "_total$"})), "x_total", ""),
-            (filtered(json!({"is": "^http_"})), "http_x", "http_x"),
+            (filtered(&json!({"isNot": "_total$"})), "x_total", ""),
+            (filtered(&json!({"is": "^http_"})), "http_x", "http_x"),
             (rule(ANY, "", ""), "not-a-series", ""),
         ] {
             assert_series(&rule, metric, expected);
@@ -505,9 +505,9 @@ mod tests {
             (rule("x", "(", ""), "name.matches", "expected a regular"),
             (rule("x", "(a)(b)", ""), "name.as", "is missing"),
             (of_list, "name", "expected a mapping of fields"),
-            (filtered(json!({})), "seriesFilters[0]", "expected `is` or"),
+            (filtered(&json!({})), "seriesFilters[0]", "expected `is` or"),
             (
-                filtered(json!({"is": "["})),
+                filtered(&json!({"is": "["})),
                 "seriesFilters[0].is",
                 "expected a regular",
             ),
