@@ -229,7 +229,7 @@ fn a_state_has_the_worst_of_its_words_and_the_sentence_of_it() {
     assert_eq!(both.word, Word::Short);
     assert!(both.sentence.starts_with("4 serve"), "{both:?}");
     let pending = row_of(4, 3.8, |it| {
-        set(it, "PredictionReady", "Unknown", "Pending")
+        set(it, "PredictionReady", "Unknown", "Pending");
     });
     assert_eq!(pending.word, Word::Fine);
     assert!(pending.sentence.starts_with("4 replicas"), "{pending:?}");
