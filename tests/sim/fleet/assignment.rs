@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::world::{Bounds, plain, three, with_preferences};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, window};
 
 const ROOMS: [(&str, u64); 3] = three([10, 6, 20]);
 /// Part of the reason of a member that keeps pods while its share is zero.
@@ -136,12 +136,32 @@ fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_writes_nothing()
     an_excluded_member_is_drained_when_others_are_ready(&mut cluster);
 }
 
-/// Shows in a preview the effects of a tainted member and of a lost member.
+/// Shows in a preview the effects of a floor, a full member, a tainted member and a lost member.
 fn a_preview_shows_moves(cluster: &mut Cluster) {
+    let elastic = json!([{"targetCluster": {"clusterNames": ["member2"]}, "elastic": true}]);
     cluster.edit_fleet(&json!({
         "rebalance": {"cooldownSeconds": 15, "settleObservations": 2},
-        "failurePolicy": "Reassign", "tolerationSeconds": 1, "federatedHPAAssignment": plain("DynamicWeighted"),
+        "failurePolicy": "Reassign", "tolerationSeconds": 1,
+        "federatedHPAAssignment": {
+            "federatedHPAAssignmentType": "DynamicWeighted", "clusterAutoscalingPreference": elastic,
+        },
     }));
+    // 25 over 10:25:20, because it is declared elastic. 6 gives 1.09, 2.73, 2.18.
+    let start = three([(1, 4), (3, 12), (2, 9)]);
+    shows(cluster, "as if it grew", &start);
+    cluster.edit_fleet(&json!({"crons": window(11)}));
+    cluster.until(60, "eleven as a floor", |cluster| {
+        let floor = |(name, _): &(&str, u64)| cluster.row(name)["floor"].as_u64().unwrap_or(0);
+        ROOMS.iter().map(floor).sum::<u64>() == 11
+    });
+    cluster.edit_fleet(&json!({"crons": null}));
+    // The member runs eight and has nodes for six, so its unused part would go to the others.
+    cluster.deploy("member2", 8);
+    second_has(cluster, "the full one gives", "Blocked", |max| {
+        max == Some(6)
+    });
+    cluster.deploy("member2", 1);
+
     // Without the second member, because of a taint and because it does not answer; and with it again.
     let taint = |taint: Value| json!({"annotations": {"foretide.io/taints": taint}});
     cluster.mark("member2", &taint(json!("upgrade:NoExecute")));
