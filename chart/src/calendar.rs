@@ -380,12 +380,12 @@ mod tests {
         TimeZone::get("Europe/Berlin").unwrap()
     }
 
-    /// The pieces of a window of two instants in UTC on a day of Berlin, in hours.
+    /// The pieces of a window of two instants of 2026 in UTC on a day of Berlin, in hours.
     fn drawn(day: Date, from: &str, until: &str) -> Vec<(f64, f64)> {
         let window = Window {
             name: "night".to_owned(),
-            from: from.parse().unwrap(),
-            until: until.parse().unwrap(),
+            from: format!("2026-{from}").parse().unwrap(),
+            until: format!("2026-{until}").parse().unwrap(),
         };
         let pieces = Day::new(day, &berlin()).unwrap().pieces(&window);
         let hours = |part: f64| (part * 240.0).round() / 10.0;
@@ -398,41 +398,18 @@ mod tests {
     #[test]
     fn windows_stand_at_civil_times_on_days_of_23_24_and_25_hours() {
         let (usual, spring, autumn) = (date(2026, 7, 6), date(2026, 3, 29), date(2026, 10, 25));
+        let without_an_hour = vec![(1.0, 2.0), (3.0, 4.0)];
+        let twice = vec![(2.5, 3.0), (2.0, 2.3)];
         for (day, from, until, expected) in [
-            (
-                usual,
-                "2026-07-06T06:00Z",
-                "2026-07-06T16:30Z",
-                vec![(8.0, 18.5)],
-            ),
+            (usual, "07-06T06:00Z", "07-06T16:30Z", vec![(8.0, 18.5)]),
             // Over midnight: the part of this day.
-            (
-                usual,
-                "2026-07-05T20:00Z",
-                "2026-07-06T01:00Z",
-                vec![(0.0, 3.0)],
-            ),
-            (
-                usual,
-                "2026-07-06T21:00Z",
-                "2026-07-07T03:00Z",
-                vec![(23.0, 24.0)],
-            ),
-            (usual, "2026-07-07T21:00Z", "2026-07-08T03:00Z", vec![]),
+            (usual, "07-05T20:00Z", "07-06T01:00Z", vec![(0.0, 3.0)]),
+            (usual, "07-06T21:00Z", "07-07T03:00Z", vec![(23.0, 24.0)]),
+            (usual, "07-07T21:00Z", "07-08T03:00Z", vec![]),
             // From 1:00 to 4:00, which is two hours.
-            (
-                spring,
-                "2026-03-29T00:00Z",
-                "2026-03-29T02:00Z",
-                vec![(1.0, 2.0), (3.0, 4.0)],
-            ),
+            (spring, "03-29T00:00Z", "03-29T02:00Z", without_an_hour),
             // From 2:30 to 2:15, which is 45 minutes.
-            (
-                autumn,
-                "2026-10-25T00:30Z",
-                "2026-10-25T01:15Z",
-                vec![(2.5, 3.0), (2.0, 2.3)],
-            ),
+            (autumn, "10-25T00:30Z", "10-25T01:15Z", twice),
         ] {
             assert_eq!(drawn(day, from, until), expected, "{from} to {until}");
         }

@@ -423,44 +423,33 @@ mod tests {
         )
     }
 
-    type Case<'a> = (&'a str, Vec<f64>, Vec<f64>);
-
     #[test]
     fn holes_are_filled_by_lines_seasons_and_the_last_value() {
         let season = 8;
+        let line = [1.0, N, N, 4.0, 4.0, 4.0, 4.0];
+        let full = [1.0, 2.0, 3.0, 4.0, 4.0, 4.0, 4.0];
         let long = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         let hole = [9.0, N, N, N, N, N, N, N];
         let after = [9.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0];
-        let cases: [Case; 5] = [
+        let as_before = [9.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let as_after = [9.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0];
+        for (values, expected) in [
+            // A line, the last value, and no history before the first one.
+            (&line[..], &full[..]),
+            (&[3.0, 5.0, 4.0, N], &[3.0, 5.0, 4.0, 4.0]),
+            (&[N, N, 1.0, 2.0], &[1.0, 2.0]),
+            // The season before, and the season after.
             (
-                "a line",
-                vec![1.0, N, N, 4.0, 4.0, 4.0, 4.0],
-                vec![1.0, 2.0, 3.0, 4.0, 4.0, 4.0, 4.0],
+                &[long, hole, after].concat(),
+                &[long, as_before, after].concat(),
             ),
             (
-                "the last value",
-                vec![3.0, 5.0, 4.0, N],
-                vec![3.0, 5.0, 4.0, 4.0],
+                &[hole, after, long].concat(),
+                &[as_after, after, long].concat(),
             ),
-            (
-                "leading holes are no history",
-                vec![N, N, 1.0, 2.0],
-                vec![1.0, 2.0],
-            ),
-            (
-                "the season before",
-                [long, hole, after].concat(),
-                [long, [9.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], after].concat(),
-            ),
-            (
-                "the season after",
-                [hole, after, long].concat(),
-                [[9.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0], after, long].concat(),
-            ),
-        ];
-        for (name, values, expected) in cases {
-            let prepared = admit(TEN, &values).unwrap();
-            assert_eq!(prepared.filled(season), expected, "{name}");
+        ] {
+            let prepared = admit(TEN, values).unwrap();
+            assert_eq!(prepared.filled(season), expected, "{values:?}");
         }
     }
 
@@ -472,42 +461,16 @@ mod tests {
         let tail: Vec<f64> = (0..48)
             .map(|i| if (30..40).contains(&i) { N } else { 1.0 })
             .collect();
+        let (have, need) = (hours(0), hours(2));
+        let insufficient = ForecastError::InsufficientHistory { have, need };
+        let (last, end) = (at(1), at(3));
+        let gaps = |missing, of| ForecastError::TooManyGaps { missing, of };
         let cases = [
-            (
-                vec![],
-                ForecastError::InsufficientHistory {
-                    have: hours(0),
-                    need: hours(2),
-                },
-            ),
-            (
-                vec![N; 9],
-                ForecastError::InsufficientHistory {
-                    have: hours(0),
-                    need: hours(2),
-                },
-            ),
-            (
-                vec![1.0, 1.0, N],
-                ForecastError::StaleHistory {
-                    last: at(1),
-                    end: at(3),
-                },
-            ),
-            (
-                sparse,
-                ForecastError::TooManyGaps {
-                    missing: 15,
-                    of: 47,
-                },
-            ),
-            (
-                tail,
-                ForecastError::TooManyGaps {
-                    missing: 10,
-                    of: 24,
-                },
-            ),
+            (vec![], insufficient),
+            (vec![N; 9], insufficient),
+            (vec![1.0, 1.0, N], ForecastError::StaleHistory { last, end }),
+            (sparse, gaps(15, 47)),
+            (tail, gaps(10, 24)),
             (vec![0.0; 9], ForecastError::ZeroSeries),
         ];
         for (values, expected) in cases {

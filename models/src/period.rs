@@ -312,53 +312,24 @@ mod tests {
     #[test]
     fn days_and_weeks_are_found() {
         let day = |h: f64| (TAU * h / 24.0).sin();
-        let cases = [
-            ("a day", series(3, |h| 5.0 + day(h)), DAY),
-            ("two days are enough", series(2, |h| 5.0 + day(h)), DAY),
-            (
-                "a day under noise",
-                series(3, |h| 5.0 + day(h) + noise(h)),
-                DAY,
-            ),
-            (
-                "a day with a stronger hour",
-                series(3, |h| 9.0 + day(h) + 3.0 * (TAU * h).sin()),
-                DAY,
-            ),
-            (
-                "half a day",
-                series(3, |h| 5.0 + (TAU * h / 12.0).sin()),
-                DAY,
-            ),
-            (
-                "ten minutes a day",
-                series(4, |h| if h % 24.0 < 0.2 { 9.0 } else { 0.1 }),
-                DAY,
-            ),
-            (
-                "a level shift",
-                series(4, |h| (2.0 + day(h)) * if h < 48.0 { 1.0 } else { 2.0 }),
-                DAY,
-            ),
-            ("a week", series(14, |h| weekday(h) * (2.0 + day(h))), WEEK),
-            (
-                "two weeks of equal days",
-                series(14, |h| 5.0 + day(h) + noise(h)),
-                DAY,
-            ),
-            (
-                "a week cut short",
-                series(13, |h| weekday(h) * (2.0 + day(h))),
-                DAY,
-            ),
-        ];
-        for (name, values, expected) in cases {
-            assert_eq!(
-                found(&values).map(|(length, _)| length),
-                Ok(expected),
-                "{name}"
-            );
+        let shift = |h: f64| if h < 48.0 { 1.0 } else { 2.0 };
+        let job = |h: f64| if h % 24.0 < 0.2 { 9.0 } else { 0.1 };
+        for (what, days) in [
+            ("a day", series(3, |h| 5.0 + day(h))),
+            ("two are enough", series(2, |h| 5.0 + day(h))),
+            ("noise", series(3, |h| 5.0 + day(h) + noise(h))),
+            ("hours", series(3, |h| 9.0 + day(h) + 3.0 * day(24.0 * h))),
+            ("half a day", series(3, |h| 5.0 + day(2.0 * h))),
+            ("ten minutes a day", series(4, job)),
+            ("a level shift", series(4, |h| (2.0 + day(h)) * shift(h))),
+            ("equal days", series(14, |h| 5.0 + day(h) + noise(h))),
+            ("no week", series(13, |h| weekday(h) * (2.0 + day(h)))),
+        ] {
+            let (length, _) = found(&days).unwrap();
+            assert_eq!(length, DAY, "{what}");
         }
+        let weeks = series(14, |h| weekday(h) * (2.0 + day(h)));
+        assert_eq!(found(&weeks).unwrap().0, WEEK);
     }
 
     #[test]

@@ -240,9 +240,15 @@ fn plant(folder: &Folder, pki: &Pki, other: &Pki) -> Planted {
 /// Every state that cannot be used, and then those that can, because a forecast stays in force. The servers are one
 /// that wants a certificate and a password, one that wants a token, and one whose own certificate has expired.
 fn cases([secured, proxy, expired]: [&str; 3]) -> Vec<Case> {
-    let tls = |ca: &str, certificate: &str, key: &str| json!({ "caFile": ca, "certFile": certificate, "keyFile": key });
-    let ours = tls("ca.crt", "client.crt", "client.key");
-    let bearer = |token: &str, key: &str| {
+    let tls = |ca: &str, certificate: &str, key: &str| {
+        json!({
+            "caFile": format!("{ca}.crt"),
+            "certFile": format!("{certificate}.crt"),
+            "keyFile": format!("{key}.key"),
+        })
+    };
+    let ours = tls("ca", "client", "client");
+    let with_key = |token: &str, key: &str| {
         json!({
             "url": proxy,
             "bearerTokenFile": token,
@@ -253,96 +259,54 @@ fn cases([secured, proxy, expired]: [&str; 3]) -> Vec<Case> {
             "tls": ours,
         })
     };
-    let basic = |username: &str, password: &str, tls: &Value| {
+    let bearer = |token: &str| with_key(token, "api-key");
+    let basic = |username: &str, password: &str| {
         json!({
             "url": secured,
             "basicAuth": { "usernameFile": username, "passwordFile": password },
             "headers": [{ "name": "X-Api-Key", "valueFile": "api-key" }],
-            "tls": tls,
+            "tls": ours,
         })
     };
-    let at = |url: &str, tls: Value| {
-        let mut server = bearer("token", "api-key");
-        server["url"] = json!(url);
-        server["tls"] = tls;
+    let with = |mut server: Value, field: &str, value: Value| {
+        server[field] = value;
         server
     };
-    let pair = |tls: Value| basic("user", "password", &tls);
-    let unreadable = |message| ("CredentialsUnreadable", message);
-    let refused = |message| ("Unauthorized", message);
+    let pair = |ca: &str, certificate: &str, key: &str| {
+        let files = tls(ca, certificate, key);
+        with(basic("user", "password"), "tls", files)
+    };
+    let only_ca = json!({ "caFile": "ca.crt" });
+    let without_pair = with(basic("user", "password"), "tls", only_ca);
+    let at_expired = with(bearer("token"), "url", json!(expired));
+    let without_ca = with(bearer("token"), "tls", json!({}));
+    let both = "a username and the password of /";
+    let (bad, failed, refused) = ("CredentialsUnreadable", "TlsFailed", "Unauthorized");
     let all = [
-        (
-            bearer("two-lines", "api-key"),
-            unreadable("/two-lines has characters"),
-        ),
-        (
-            bearer("token", "control"),
-            unreadable("/control has characters"),
-        ),
-        (
-            pair(tls("ca.crt", "client.crt", "foreign.key")),
-            unreadable("used together"),
-        ),
-        (
-            pair(tls("ca.crt", "client.crt", "broken.key")),
-            unreadable("/broken.key holds no"),
-        ),
-        (
-            pair(tls("ca.crt", "broken.crt", "client.key")),
-            unreadable("/broken.crt holds no"),
-        ),
-        (
-            pair(tls("broken-ca.crt", "client.crt", "client.key")),
-            unreadable("/broken-ca.crt holds no"),
-        ),
-        (
-            pair(tls("other.crt", "client.crt", "client.key")),
-            ("TlsFailed", "/other.crt"),
-        ),
-        (
-            pair(tls("ca.crt", "foreign.crt", "foreign.key")),
-            ("TlsFailed", "/foreign.crt is not"),
-        ),
-        (
-            pair(tls("ca.crt", "expired.crt", "expired.key")),
-            ("TlsFailed", "/expired.crt has expired"),
-        ),
-        (
-            pair(json!({ "caFile": "ca.crt" })),
-            ("TlsFailed", "asks for the certificate of the client"),
-        ),
-        (
-            at(expired, ours.clone()),
-            ("TlsFailed", "its certificate has expired"),
-        ),
-        (
-            at(proxy, json!({})),
-            unreadable("this system has no CA certificates"),
-        ),
-        (
-            bearer("wrong-token", "api-key"),
-            refused("x-api-key: [hidden]"),
-        ),
-        (
-            basic("wrong-user", "password", &ours),
-            refused("a username and the password of /"),
-        ),
-        (
-            basic("user", "wrong-password", &ours),
-            refused("/wrong-password"),
-        ),
-        (
-            bearer("wrong-token", "api-key"),
-            ("Forbidden", "Bearer [hidden]"),
-        ),
-        (
-            bearer("token", "api-key"),
-            ("NoData", "X-Scope-OrgID: nobody"),
-        ),
-        (basic("user", "password", &ours), ("ForecastReady", "")),
+        (bearer("two-lines"), bad, "/two-lines has characters"),
+        (with_key("token", "control"), bad, "/control has characters"),
+        (pair("ca", "client", "foreign"), bad, "used together"),
+        (pair("ca", "client", "broken"), bad, "/broken.key holds no"),
+        (pair("ca", "broken", "client"), bad, "/broken.crt holds no"),
+        (pair("broken-ca", "client", "client"), bad, "/broken-ca.crt"),
+        (pair("other", "client", "client"), failed, "/other.crt"),
+        (pair("ca", "foreign", "foreign"), failed, "/foreign.crt is"),
+        (pair("ca", "expired", "expired"), failed, "/expired.crt has"),
+        (without_pair, failed, "asks for the certificate of the"),
+        (at_expired, failed, "its certificate has expired"),
+        (without_ca, bad, "this system has no CA certificates"),
+        (bearer("wrong-token"), refused, "x-api-key: [hidden]"),
+        (basic("wrong-user", "password"), refused, both),
+        (basic("user", "wrong-password"), refused, "/wrong-password"),
+        (bearer("wrong-token"), "Forbidden", "Bearer [hidden]"),
+        (bearer("token"), "NoData", "X-Scope-OrgID: nobody"),
+        (basic("user", "password"), "ForecastReady", ""),
     ];
-    all.map(|(server, expected)| Case { server, expected })
-        .into()
+    let cases = all.map(|(server, reason, message)| Case {
+        server,
+        expected: (reason, message),
+    });
+    cases.into()
 }
 
 /// Invalid or misspelled parts of a configuration, with their messages.

@@ -18,6 +18,7 @@ use foretide::cli::{self, Cli, CommandContext, CommandOutput, Exit, Failure, Scr
 use foretide_api::autoscaler::Autoscaler;
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_domain::cron::Zone;
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
@@ -26,21 +27,27 @@ const PLAIN: Screen = Screen {
     unicode: true,
     size: None,
 };
+/// When commands run whose test names no other time.
+const NOW: &str = "2026-03-02T12:00:00Z";
 const HISTORY: &str = "examples/history/php-apache-cpu.csv";
+
+/// A plain screen in UTC.
+fn context(now: Timestamp) -> CommandContext {
+    CommandContext {
+        screen: PLAIN,
+        local: Zone::utc(),
+        now,
+        machine: foretide_base::machine::Machine::system(),
+    }
+}
+
+fn parse(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(["foretide"].into_iter().chain(line.split_whitespace()))
+}
 
 /// Runs one command line, whose words are separated by spaces.
 pub(crate) fn run(line: &str) -> Result<CommandOutput, Failure> {
-    let cli = Cli::try_parse_from(["foretide"].into_iter().chain(line.split_whitespace())).unwrap();
-    let now = "2026-03-02T12:00:00Z".parse().unwrap();
-    cli::execute(
-        &cli,
-        &CommandContext {
-            screen: PLAIN,
-            local: Zone::utc(),
-            now,
-            machine: foretide_base::machine::Machine::system(),
-        },
-    )
+    cli::execute(&parse(line).unwrap(), &context(NOW.parse().unwrap()))
 }
 
 fn failure(line: &str) -> (Exit, String) {
@@ -61,6 +68,21 @@ pub(crate) fn matches_snapshot(name: &str, text: &str) {
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(text, stored, "{name} differs; UPDATE=1 writes it");
+}
+
+fn assert_narrow(text: &str) {
+    let narrow = text.lines().all(|line| line.chars().count() <= 80);
+    assert!(narrow, "{text}");
+}
+
+/// Writes a file of the tests; returns its path.
+fn written(name: &str, content: impl AsRef<[u8]>) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("cli")
+        .join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, content).unwrap();
+    path.display().to_string()
 }
 
 fn autoscaler(file: &str) -> EffectiveHorizontalPodAutoscaler {
@@ -104,9 +126,7 @@ fn a_query_that_the_controller_refuses_is_an_error_at_its_annotation() {
         object(ehpa, in_shop, of_shop, predicted),
         object(ehpa, "", subquery, ""),
     ];
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("queries.yaml");
-    std::fs::write(&path, text.concat()).unwrap();
-    let path = path.display().to_string();
+    let path = written("queries.yaml", text.concat());
 
     let output = run(&format!("validate -f {path}")).unwrap();
     let found: Vec<&str> = output.text.lines().collect();
@@ -140,20 +160,12 @@ fn a_validation_report_is_json_on_request() {
 fn a_missing_file_does_not_hide_the_results_of_others() {
     let output = run("validate -f nowhere.yaml -f examples/php-apache-dsp.yaml").unwrap();
     assert_eq!(output.exit, Exit::Invalid);
-    assert!(
-        output
-            .text
-            .starts_with("nowhere.yaml: error: cannot be read: "),
-        "{}",
-        output.text
-    );
-    assert!(
-        output
-            .text
-            .ends_with("1 autoscaler valid, 1 error, 0 warnings\n"),
-        "{}",
-        output.text
-    );
+    let text = output.text;
+    let [first, last] = [
+        "nowhere.yaml: error: cannot be read: ",
+        "1 autoscaler valid, 1 error, 0 warnings\n",
+    ];
+    assert!(text.starts_with(first) && text.ends_with(last), "{text}");
 }
 
 const PLAN: &str = "plan -f examples/php-apache-dsp.yaml -f examples/php-apache-deployment.yaml \
@@ -162,10 +174,7 @@ const PLAN: &str = "plan -f examples/php-apache-dsp.yaml -f examples/php-apache-
 #[test]
 fn a_plan_shows_history_forecast_proposals_and_decision_in_80_columns() {
     let text = run(PLAN).unwrap().text;
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
+    assert_narrow(&text);
     matches_snapshot("plan.txt", &text);
 }
 
@@ -204,18 +213,15 @@ fn a_request_flag_replaces_the_deployment() {
 }
 
 #[test]
-fn a_plan_starts_from_the_replicas_of_the_flag() {
-    let plan = as_json(&format!("{PLAN} --replicas 2 -o json"));
-    assert_eq!(plan["decision"]["currentReplicas"], 2);
+fn a_plan_starts_from_the_replicas_of_the_flag_and_ends_at_the_bounds() {
+    let decision = |rest: &str| as_json(&format!("{PLAN} {rest} -o json"))["decision"].clone();
+    let started = decision("--replicas 2");
+    assert_eq!(started["currentReplicas"], 2);
     // 0.367 cores on two pods that request 0.2 each.
-    assert_eq!(plan["decision"]["proposals"][0]["value"], "91");
-}
-
-#[test]
-fn a_plan_beyond_the_bounds_is_capped_and_says_so() {
-    let plan = as_json(&format!("{PLAN} --request cpu=50m -o json"));
-    assert_eq!(plan["decision"]["desired"], 10);
-    assert_eq!(plan["decision"]["limit"], "TooManyReplicas");
+    assert_eq!(started["proposals"][0]["value"], "91");
+    let capped = decision("--request cpu=50m");
+    assert_eq!(capped["desired"], 10);
+    assert_eq!(capped["limit"], "TooManyReplicas");
 }
 
 #[test]
@@ -229,22 +235,12 @@ fn a_plan_of_crons_alone_needs_no_history() {
 
 #[test]
 fn a_plan_long_after_the_history_has_neither_demand_nor_forecast() {
-    let plan = as_json(&format!(
-        "{} -o json",
-        PLAN.replace("2026-03-05", "2026-03-09")
-    ));
-    let reasons: Vec<_> = plan["decision"]["proposals"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .collect();
-    assert_eq!(reasons[0]["reason"], "NoSamples");
-    assert!(
-        reasons
-            .iter()
-            .all(|proposal| proposal["replicas"].is_null()),
-        "{plan}"
-    );
+    let later = PLAN.replace("2026-03-05", "2026-03-09");
+    let plan = as_json(&format!("{later} -o json"));
+    let proposals = plan["decision"]["proposals"].as_array().unwrap();
+    assert_eq!(proposals[0]["reason"], "NoSamples");
+    let mut counts = proposals.iter().map(|proposal| &proposal["replicas"]);
+    assert!(counts.all(Value::is_null), "{plan}");
 }
 
 #[test]
@@ -309,12 +305,8 @@ const BACKTEST: &str = "backtest -f examples/php-apache-dsp.yaml -f examples/php
 fn a_backtest_shows_both_runs_and_their_difference_in_80_columns() {
     let output = run(BACKTEST).unwrap();
     assert_eq!((output.exit, output.notes.as_str()), (Exit::Ok, ""));
-    let text = output.text;
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
-    matches_snapshot("backtest.txt", &text);
+    assert_narrow(&output.text);
+    matches_snapshot("backtest.txt", &output.text);
 }
 
 #[test]
@@ -325,10 +317,9 @@ fn a_backtest_has_the_same_numbers_as_json_and_as_csv() {
     assert_eq!(report["apiVersion"], cli::API_VERSION);
     let csv = run(&format!("{BACKTEST} {rest} -o csv")).unwrap().text;
     let mut rows = csv.lines();
-    assert_eq!(
-        rows.next(),
-        Some("time,resource.cpu,needed,foreseen,foretide_asked,foretide_ready,hpa_asked,hpa_ready")
-    );
+    let heading =
+        "time,resource.cpu,needed,foreseen,foretide_asked,foretide_ready,hpa_asked,hpa_ready";
+    assert_eq!(rows.next(), Some(heading));
     let rows: Vec<Vec<&str>> = rows.map(|row| row.split(',').collect()).collect();
     assert_eq!(rows.len(), 1440);
     let number = |row: &Vec<&str>, column: usize| row[column].parse::<f64>().unwrap();
@@ -348,7 +339,6 @@ fn a_backtest_has_the_same_numbers_as_json_and_as_csv() {
 
 /// Four days of minutes with a hole of thirty hours on the last two: the path of the file.
 fn history_with_a_hole() -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hole.csv");
     let start = 1_772_323_200;
     let hole = 60 * 55..60 * 85;
     let minutes = (0..96 * 60).filter(|minute| !hole.contains(minute));
@@ -356,8 +346,7 @@ fn history_with_a_hole() -> String {
         let cores = 0.6 + 0.4 * (f64::from(i32::try_from(minute % 1440).unwrap()) / 229.2).sin();
         format!("{},{cores:.4}\n", start + minute * 60)
     };
-    std::fs::write(&path, minutes.map(line).collect::<String>()).unwrap();
-    path.to_str().unwrap().to_owned()
+    written("hole.csv", minutes.map(line).collect::<String>())
 }
 
 #[test]
@@ -373,11 +362,8 @@ fn a_backtest_counts_only_what_was_recorded_and_says_what_was_not() {
     );
     let report: Value = serde_json::from_str(&output.text).unwrap();
     let csv = run(&format!("{line} -o csv")).unwrap().text;
-    let rows: Vec<Vec<&str>> = csv
-        .lines()
-        .skip(1)
-        .map(|row| row.split(',').collect())
-        .collect();
+    let rows = csv.lines().skip(1);
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split(',').collect()).collect();
     let (known, unknown): (Vec<_>, Vec<_>) = rows.iter().partition(|row| !row[2].is_empty());
     // A value stands for five minutes.
     assert_eq!((known.len(), unknown.len()), (2879 - 1796, 1796));
@@ -389,10 +375,8 @@ fn a_backtest_counts_only_what_was_recorded_and_says_what_was_not() {
             (candidate["replicaHours"].as_f64().unwrap() - hours).abs() < 1e-6,
             "{candidate}"
         );
-        assert_eq!(
-            (&candidate["minutes"], &candidate["unknownMinutes"]),
-            (&json!(1083), &json!(1796))
-        );
+        assert_eq!(candidate["minutes"], 1083);
+        assert_eq!(candidate["unknownMinutes"], 1796);
     }
     let message = report["difference"]["message"].as_str().unwrap();
     let skipped = "; 1,796 of 2,879 min have no recorded demand and are not evaluated";
@@ -403,16 +387,11 @@ fn a_backtest_counts_only_what_was_recorded_and_says_what_was_not() {
 
 #[test]
 fn a_history_of_another_form_is_read_or_refused_in_a_few_words() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (grafana, binary) = (folder.join("grafana.csv"), folder.join("binary.csv"));
-    std::fs::write(
-        &grafana,
-        "\"Time\",\"cpu\"\n2026-03-01 00:00:00,0.5 cores\n2026-03-01 00:01:00,0.5 cores\n",
-    )
-    .unwrap();
-    std::fs::write(&binary, [0x1f, 0x8b, 8, 0, 0xff]).unwrap();
+    let exported =
+        "\"Time\",\"cpu\"\n2026-03-01 00:00:00,0.5 cores\n2026-03-01 00:01:00,0.5 cores\n";
+    let grafana = written("grafana.csv", exported);
+    let binary = written("binary.csv", [0x1f, 0x8b, 8, 0, 0xff]);
     let plan = "plan -f examples/php-apache-dsp.yaml --request cpu=200m -o json --csv";
-    let (grafana, binary) = (grafana.display(), binary.display());
     let planned = as_json(&format!("{plan} {grafana} --time-zone Europe/Berlin"));
     assert_eq!(planned["decision"]["time"], "2026-02-28T23:01:00Z");
     let (_, message) = failure(&format!("{plan} {grafana}"));
@@ -431,16 +410,13 @@ fn a_history_of_another_form_is_read_or_refused_in_a_few_words() {
 
 #[test]
 fn a_backtest_of_several_years_is_refused() {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("years.csv");
     let day = |day: i64| format!("{},1\n", day * 86_400);
-    std::fs::write(&path, (0..2000).map(day).collect::<String>()).unwrap();
+    let path = written("years.csv", (0..2000).map(day).collect::<String>());
     let line = "backtest -f examples/php-apache-dsp.yaml --request cpu=200m --csv";
     let expected = "1992 days from 1970-01-08T00:00:00Z to 1975-06-23T00:00:00Z are too many to evaluate, expected at \
                     most 1000: set --from and --until";
-    assert_eq!(
-        failure(&format!("{line} {}", path.display())),
-        (Exit::Usage, expected.to_owned())
-    );
+    let found = failure(&format!("{line} {path}"));
+    assert_eq!(found, (Exit::Usage, expected.to_owned()));
 }
 
 #[test]
@@ -514,8 +490,8 @@ fn a_missing_input_of_backtest_is_reported() {
 fn the_demo_is_a_picture_and_a_summary_in_80_columns_and_28_lines() {
     for scene in ["shop", "batch", "surge"] {
         let text = run(&format!("demo --scene {scene}")).unwrap().text;
-        let narrow = text.lines().all(|line| line.chars().count() <= 80);
-        assert!(narrow && text.lines().count() <= 28, "{text}");
+        assert_narrow(&text);
+        assert!(text.lines().count() <= 28, "{text}");
     }
     matches_snapshot("demo.txt", &run("demo").unwrap().text);
     assert!(run("demo --ascii").unwrap().text.is_ascii());
@@ -541,19 +517,16 @@ fn each_metric_has_its_own_history_and_metrics_without_one_are_ignored() {
         ["cron", "day"],
     ]);
     assert_eq!(json!(names), expected);
-    let assumptions = plan["assumptions"].as_array().unwrap();
+    let assumptions = plan["assumptions"].as_array().unwrap().iter();
     let left_out: Vec<_> = assumptions
-        .iter()
-        .filter_map(|assumption| assumption.as_str()?.strip_prefix("without "))
+        .filter_map(|it| it.as_str()?.strip_prefix("without "))
         .collect();
-    assert_eq!(
-        left_out,
-        [
-            "resource.cpu: no history is given",
-            "container-resource.memory.app: no history is given",
-            "object.requests: no history is given",
-        ]
-    );
+    let expected = [
+        "resource.cpu: no history is given",
+        "container-resource.memory.app: no history is given",
+        "object.requests: no history is given",
+    ];
+    assert_eq!(left_out, expected);
 }
 
 #[test]
@@ -599,9 +572,7 @@ fn invalid_flags_are_a_usage_error() {
         "demo --speed 2",
         "demo --web --speed 0",
     ] {
-        let words = ["foretide"].into_iter().chain(line.split_whitespace());
-        let error = Cli::try_parse_from(words).unwrap_err();
-        assert_eq!(error.exit_code(), 2, "{line}");
+        assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
     }
 }
 
@@ -613,10 +584,7 @@ fn explained(ehpa: EffectiveHorizontalPodAutoscaler) -> String {
 #[test]
 fn an_explanation_shows_the_status_as_text() {
     let text = explained(autoscaler("tests/it/manifests/explained.yaml"));
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
+    assert_narrow(&text);
     matches_snapshot("explain.txt", &text);
 }
 

@@ -62,18 +62,12 @@ fn what_the_hub_would_refuse_is_refused_before_anything_is_done() {
     let failure = run(&format!("{EAST} --server https://127.0.0.1:6443")).unwrap_err();
     let message = "the hub would reject this member: clusters[0].cluster.server is this machine's own address; \
                    give one that is reachable from the hub; correct the kubeconfig, or set another address with --server";
-    assert_eq!(
-        (failure.exit, failure.message.as_str()),
-        (Exit::Invalid, message)
-    );
+    assert_eq!(failure.exit, Exit::Invalid);
+    assert_eq!(failure.message, message);
     let other = EAST.replace("--context east", "--context other");
-    let failure = run(&other).unwrap_err();
-    assert!(
-        failure
-            .message
-            .contains("certificate-authority-data is missing"),
-        "{failure}"
-    );
+    let message = run(&other).unwrap_err().message;
+    let expected = "certificate-authority-data is missing";
+    assert!(message.contains(expected), "{message}");
     for flags in [
         "--taint a=b:Never",
         "--zone a_b",
@@ -151,13 +145,6 @@ fn harmless(text: &[u8], document: &Value) {
             "client-certificate",
             "username",
             "as",
-        ] {
-            assert!(
-                !written(&format!("{at}/{field}")),
-                "{field} was accepted: {document}"
-            );
-        }
-        for field in [
             "certificate-authority",
             "insecure-skip-tls-verify",
             "proxy-url",

@@ -38,10 +38,8 @@ fn dashboards() -> BTreeMap<String, Value> {
     let read = files.map(|file| {
         let path = file.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        (
-            name,
-            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap(),
-        )
+        let text = std::fs::read_to_string(&path).unwrap();
+        (name, serde_json::from_str(&text).unwrap())
     });
     read.collect()
 }
@@ -280,14 +278,9 @@ fn the_rules_are_an_object_of_the_operator_with_the_labels_of_the_other_files() 
     let other: Value = serde_saphyr::from_multiple(KUSTOMIZE).unwrap().remove(0);
     let labels = &other["metadata"]["labels"];
     let metadata = json!({"name": "foretide", "namespace": "foretide-system", "labels": labels});
-    assert_eq!(
-        [&object["apiVersion"], &object["kind"], &object["metadata"]],
-        [
-            &json!("monitoring.coreos.com/v1"),
-            &json!("PrometheusRule"),
-            &metadata
-        ]
-    );
+    assert_eq!(object["apiVersion"], "monitoring.coreos.com/v1");
+    assert_eq!(object["kind"], "PrometheusRule");
+    assert_eq!(object["metadata"], metadata);
     let mut names = BTreeSet::new();
     for rule in rules() {
         let alert = text(&rule["alert"]).to_owned();
@@ -356,20 +349,10 @@ fn dashboards_have_identifiers_variables_and_units() {
                 "{title}"
             );
             assert_eq!(panel["datasource"], source, "{title}");
-            let ids: Vec<_> = array(&panel["targets"])
-                .iter()
-                .map(|target| {
-                    (
-                        text(&target["refId"]).to_owned(),
-                        target["datasource"].clone(),
-                    )
-                })
-                .collect();
-            let expected = ["A", "B", "C", "D"].iter().take(ids.len());
-            let expected: Vec<_> = expected
-                .map(|id| ((*id).to_owned(), source.clone()))
-                .collect();
-            assert_eq!(ids, expected, "{title}");
+            for (target, id) in array(&panel["targets"]).iter().zip('A'..) {
+                assert_eq!(target["refId"], id.to_string(), "{title}");
+                assert_eq!(target["datasource"], source, "{title}");
+            }
         }
     }
 }
@@ -388,11 +371,8 @@ fn panels_have_a_place_of_their_own() {
             .map(|panel| panel["id"].as_u64().unwrap())
             .collect();
         let titles: BTreeSet<_> = panels.iter().map(|panel| text(&panel["title"])).collect();
-        assert_eq!(
-            (ids.len(), titles.len()),
-            (panels.len(), panels.len()),
-            "{file}"
-        );
+        assert_eq!(ids.len(), panels.len(), "{file}");
+        assert_eq!(titles.len(), panels.len(), "{file}");
         let mut taken = BTreeSet::new();
         for panel in panels {
             let side = |name: &str| panel["gridPos"][name].as_u64().unwrap();

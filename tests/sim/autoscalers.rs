@@ -5,7 +5,9 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use simkube::{faults::Plan, network::Effect};
 
-use crate::cluster::{Cluster, DENIED, HPAS, HUB, MAX, SHOP, STATUSES, TENANT, always, external};
+use crate::cluster::{
+    Cluster, DENIED, HPAS, HUB, MAX, SHOP, STATUSES, TENANT, always, external, hpa,
+};
 
 const HOST: &str = "pod-0";
 const GONE: &str = "00000000-0000-4000-8000-000000000000";
@@ -14,8 +16,7 @@ const SYNC: &str = "foretide_controller::sync";
 
 /// An autoscaler `web` that has settled at two replicas.
 fn settled(mode: &str, rest: &Value) -> Cluster {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     cluster.autoscaler("web", 2, mode, rest);
     cluster.needs("web", 2);
     cluster.world.has_run_for(SignedDuration::from_hours(1));
@@ -52,9 +53,7 @@ fn a_mistake_in_a_spec_leaves_the_last_valid_one_in_effect_and_is_said_once() {
                 "{mode}, {mistake}: {ready}"
             );
             cluster.needs("web", 4);
-            cluster.until(60, "by the last valid one", |cluster| {
-                cluster.replicas("web") == 4
-            });
+            cluster.until_has(60, "web", 4);
             cluster.run_for(30);
             let statuses = cluster.writes(HOST, STATUSES);
             cluster.run_for(45);
@@ -87,9 +86,7 @@ fn an_unknown_field_is_named_with_the_one_that_is_meant() {
     let expected = "False/InvalidSpec: spec.behavior.scaleDown.stabilisationWindowSeconds is no field of autoscaling/v2, \
                     expected policies, selectPolicy, stabilizationWindowSeconds, tolerance (did you mean \
                     stabilizationWindowSeconds?); ";
-    cluster.until(5, expected, |cluster| {
-        cluster.said("web", "Ready").starts_with(expected)
-    });
+    cluster.until_ready(5, "web", expected);
 }
 
 #[test]
@@ -101,9 +98,7 @@ fn a_target_that_is_missing_or_not_allowed_is_reported_beside_others_that_are_sc
     for app in ["web", "denied"] {
         cluster.needs(app, 4);
     }
-    cluster.until(60, "the other is scaled", |cluster| {
-        cluster.replicas("web") == 4
-    });
+    cluster.until_has(60, "web", 4);
     cluster.run_for(30);
     let statuses = cluster.writes(HOST, STATUSES);
     cluster.run_for(45);
@@ -154,7 +149,7 @@ fn a_refused_write_emits_one_event_and_is_retried_at_the_next_sync() {
     );
     assert_eq!(cluster.events("FailedUpdateScale").len(), 1);
     cluster.network().end_all();
-    cluster.until(20, "it is written", |cluster| cluster.replicas("web") == 4);
+    cluster.until_has(20, "web", 4);
     cluster.run_for(2);
     assert_eq!(cluster.events("Scaled").len(), 1);
 }
@@ -172,9 +167,7 @@ fn an_object_whose_writes_conflict_again_and_again_is_decided_less_and_less_ofte
         assert_eq!(gaps[..3], [1, 2, 4], "{times:?}");
         assert!(times.len() < 12, "{times:?}");
         cluster.network().end_all();
-        cluster.until(20, "it is written", |cluster| {
-            cluster.replicas("web") == load
-        });
+        cluster.until_has(20, "web", load);
         cluster.run_for(60);
     }
 }
@@ -182,19 +175,11 @@ fn an_object_whose_writes_conflict_again_and_again_is_decided_less_and_less_ofte
 #[test]
 fn an_hpa_of_others_with_the_name_of_the_child_is_not_written() {
     let mut cluster = Cluster::new(1, Plan::default());
-    let theirs = json!({
-        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "ehpa-web", "namespace": SHOP},
-        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}, "maxReplicas": 3},
-    });
+    let theirs = hpa(SHOP, "ehpa-web", "other", json!({"maxReplicas": 3}));
     cluster.server.create(&theirs);
     cluster.autoscaler("web", 2, "Delegated", &json!({}));
     cluster.start(HOST);
-    cluster.until(60, "it is named", |cluster| {
-        cluster
-            .said("web", "Ready")
-            .starts_with("False/FailedReconcileHPA")
-    });
+    cluster.until_ready(60, "web", "False/FailedReconcileHPA");
     cluster.run_for(45);
     assert_eq!(cluster.events("FailedReconcileHPA").len(), 1);
     assert_eq!(
@@ -207,7 +192,7 @@ fn an_hpa_of_others_with_the_name_of_the_child_is_not_written() {
 fn samples_that_are_too_old_scale_nothing_down_and_the_status_names_their_age() {
     let mut cluster = settled("Direct", &json!({}));
     cluster.needs("web", 8);
-    cluster.until(60, "eight", |cluster| cluster.replicas("web") == 8);
+    cluster.until_has(60, "web", 8);
     cluster.run_for(60);
     cluster.age_metrics(620);
     cluster.needs("web", 1);
@@ -221,14 +206,14 @@ fn samples_that_are_too_old_scale_nothing_down_and_the_status_names_their_age() 
     );
     assert!(active.contains("is 10m"), "{active}");
     cluster.age_metrics(0);
-    cluster.until(90, "one", |cluster| cluster.replicas("web") == 1);
+    cluster.until_has(90, "web", 1);
 }
 
 #[test]
 fn a_writer_that_keeps_changing_the_replicas_is_reported_once_and_not_fought() {
     let mut cluster = settled("Direct", &json!({}));
     cluster.needs("web", 4);
-    cluster.until(60, "four", |cluster| cluster.replicas("web") == 4);
+    cluster.until_has(60, "web", 4);
     let before = cluster.scaled("web");
     for _period in 0..40 {
         cluster.scale_by_hand("web", 2);
@@ -244,9 +229,7 @@ fn a_writer_that_keeps_changing_the_replicas_is_reported_once_and_not_fought() {
             .starts_with("False/ExternalWriter")
     );
     // After the writer has stopped, its last change is forgotten after ten minutes.
-    cluster.until(700, "it is forgotten", |cluster| {
-        cluster.said("web", "Ready").starts_with("True")
-    });
+    cluster.until_ready(700, "web", "True");
     assert_eq!(cluster.replicas("web"), 4);
 }
 
@@ -291,8 +274,7 @@ fn a_new_leader_writes_no_status_only_to_say_that_it_leads() {
 
 #[test]
 fn statuses_and_writes_of_a_namespace_that_hang_delay_no_decision_and_no_status_of_others() {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     let stuck: Vec<_> = (0..40).map(|n| format!("stuck-{n}")).collect();
     for name in &stuck {
         cluster.autoscaler_in(TENANT, name, (1, "Direct"), &always(3));
@@ -330,7 +312,7 @@ fn statuses_and_writes_of_a_namespace_that_hang_delay_no_decision_and_no_status_
     }
     cluster.run_for(2);
     cluster.edit("web", &always(8));
-    cluster.until(3, "the other", |cluster| cluster.replicas("web") == 8);
+    cluster.until_has(3, "web", 8);
     assert!(stuck.iter().all(|name| cluster.replicas(name) != 8));
 }
 
@@ -362,11 +344,7 @@ fn copies_that_are_out_of_date_scale_and_collect_nothing_and_the_object_says_so(
         let mut cluster = settled("Direct", &json!({}));
         cluster.trouble("GET", kind, Effect::Hang);
         cluster.network().reset(HOST, HUB);
-        cluster.until(120, "it says so", |cluster| {
-            cluster
-                .said("web", "Ready")
-                .starts_with("False/CacheStale: the watch of ")
-        });
+        cluster.until_ready(120, "web", "False/CacheStale: the watch of ");
         let ready = cluster.said("web", "Ready");
         let expected = "; nothing is written until it does: check the connection to the API server";
         assert!(ready.contains(expected), "{ready}");
@@ -386,7 +364,7 @@ fn copies_that_are_out_of_date_scale_and_collect_nothing_and_the_object_says_so(
         assert_eq!(cluster.events("CacheStale").len(), 1);
         cluster.network().end_all();
         cluster.network().reset(HOST, HUB);
-        cluster.until(60, "it is scaled", |cluster| cluster.replicas("web") == 4);
+        cluster.until_has(60, "web", 4);
         cluster.until(60, "it is collected", |cluster| !is_forged(cluster));
     }
 }
@@ -415,8 +393,7 @@ fn a_zero_of_an_autoscaler_is_a_sleep_and_one_of_a_user_a_pause_whoever_runs() {
     let mut queue = external("queue");
     queue["minReplicas"] = json!(0);
     for by_user in [false, true] {
-        let mut cluster = Cluster::new(1, Plan::default());
-        cluster.elects = false;
+        let mut cluster = Cluster::without_election();
         cluster.autoscaler("web", 2, "Direct", &queue);
         cluster.needs("queue", if by_user { 2 } else { 0 });
         cluster.start(HOST);
@@ -424,7 +401,7 @@ fn a_zero_of_an_autoscaler_is_a_sleep_and_one_of_a_user_a_pause_whoever_runs() {
             cluster.run_for(60);
             cluster.scale_by_hand("web", 0);
         } else {
-            cluster.until(90, "it sleeps", |cluster| cluster.replicas("web") == 0);
+            cluster.until_has(90, "web", 0);
         }
         for _restart in 0..3 {
             cluster.run_for(20);
@@ -453,13 +430,13 @@ fn a_step_of_the_clock_ends_no_window_and_makes_no_increase_early_or_late() {
     for step in [3_600, -3_600] {
         let mut cluster = settled("Direct", &behavior);
         cluster.needs("web", 8);
-        cluster.until(20, "two more", |cluster| cluster.replicas("web") == 4);
+        cluster.until_has(20, "web", 4);
         cluster.step_clock(HOST, step);
         for _second in 0..40 {
             cluster.run_for(1);
             assert_eq!(cluster.replicas("web"), 4, "a step of {step} s");
         }
-        cluster.until(40, "two more", |cluster| cluster.replicas("web") == 6);
+        cluster.until_has(40, "web", 6);
         cluster.needs("web", 2);
         cluster.run_for(30);
         cluster.step_clock(HOST, -step);
@@ -467,7 +444,7 @@ fn a_step_of_the_clock_ends_no_window_and_makes_no_increase_early_or_late() {
             cluster.run_for(1);
             assert!(cluster.replicas("web") >= 6, "a step of {step} s");
         }
-        cluster.until(90, "two", |cluster| cluster.replicas("web") == 2);
+        cluster.until_has(90, "web", 2);
     }
 }
 
@@ -477,29 +454,23 @@ fn a_cron_window_opens_and_closes_by_the_clock_as_it_is_now() {
         json!({"name": "one", "start": "0 1 * * *", "end": "0 2 * * *", "targetReplicas": 9});
     let mut cluster = settled("Direct", &json!({"crons": [window]}));
     cluster.step_clock(HOST, 3_660);
-    cluster.until(20, "it is open", |cluster| cluster.replicas("web") == 9);
+    cluster.until_has(20, "web", 9);
     cluster.step_clock(HOST, -3_600);
     // The floor ends with the window of a decrease.
-    cluster.until(90, "it is closed", |cluster| cluster.replicas("web") == 2);
+    cluster.until_has(90, "web", 2);
 }
 
 #[test]
 fn a_panic_quarantines_its_object_and_no_other() {
     let mut cluster = settled("Direct", &json!({}));
     cluster.panic_in(HOST, SYNC);
-    cluster.until(20, "it panics", |cluster| {
-        cluster
-            .said("web", "Ready")
-            .starts_with("False/InternalError")
-    });
+    cluster.until_ready(20, "web", "False/InternalError");
     let since = cluster.now();
     cluster.needs("web", 4);
     cluster.autoscaler_in(TENANT, "own", (1, "Direct"), &always(4));
-    cluster.until(5, "the other is scaled", |cluster| {
-        cluster.replicas("own") == 4
-    });
+    cluster.until_has(5, "own", 4);
     // It waits for half a minute, not for its regular time.
-    cluster.until(60, "it is scaled", |cluster| cluster.replicas("web") == 4);
+    cluster.until_has(60, "web", 4);
     assert!((28..46).contains(&cluster.now().duration_since(since).as_secs()));
 }
 
@@ -542,5 +513,5 @@ fn a_count_that_was_changed_during_a_pause_is_corrected_seconds_after_it() {
     cluster.scale_by_hand("web", 1);
     cluster.run_for(600);
     cluster.resume(HOST);
-    cluster.until(60, "it is raised", |cluster| cluster.replicas("web") == 2);
+    cluster.until_has(60, "web", 2);
 }

@@ -1,7 +1,6 @@
 //! Changes of the replicas and problems that begin: their events, and their record in the status.
 
 use serde_json::{Value, json};
-use simkube::faults::Plan;
 
 use crate::cluster::{Cluster, EHPAS, SHOP, STATUSES};
 
@@ -9,8 +8,7 @@ const HOST: &str = "pod-0";
 
 /// An autoscaler `web` of three pods, whose controller has just started.
 fn started(mode: &str, rest: &Value) -> Cluster {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     cluster.autoscaler("web", 3, mode, rest);
     cluster.needs("web", 3);
     cluster.start(HOST);
@@ -37,7 +35,7 @@ fn a_scale_up_by_the_child_has_one_event_with_the_sentence_and_a_successor_names
     let all_day =
         json!({"name": "all-day", "start": "0 0 * * *", "end": "59 23 * * *", "targetReplicas": 8});
     let mut cluster = started("Delegated", &json!({"crons": [all_day]}));
-    cluster.until(60, "the floor", |cluster| cluster.replicas("web") == 8);
+    cluster.until_has(60, "web", 8);
     cluster.run_for(60);
     let sentence = "8 replicas: the cron window all-day asks for 8 until 2026-01-01 23:59 UTC";
     let scaled = (3, 8, sentence.to_owned());

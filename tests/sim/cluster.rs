@@ -226,6 +226,14 @@ impl Cluster {
         Self::starting_at(START, seed, plan)
     }
 
+    /// A cluster without faults, of which each replica leads.
+    pub(crate) fn without_election() -> Self {
+        Self {
+            elects: false,
+            ..Self::new(1, Plan::default())
+        }
+    }
+
     /// A cluster like that of [`Cluster::new`], at another time.
     pub(crate) fn starting_at(start: Timestamp, seed: u64, plan: Plan) -> Self {
         let data_center = DataCenter::new(start, plan);
@@ -309,7 +317,7 @@ impl Cluster {
     }
 
     /// A Deployment with an autoscaler of 1 to [`MAX`] replicas, and what else is in its `spec`.
-    pub(crate) fn autoscaler(&self, name: &str, replicas: u32, mode: &str, rest: &Value) {
+    pub(crate) fn autoscaler(&self, name: &str, replicas: u64, mode: &str, rest: &Value) {
         self.autoscaler_in(SHOP, name, (replicas, mode), rest);
     }
 
@@ -318,7 +326,7 @@ impl Cluster {
         &self,
         namespace: &str,
         name: &str,
-        (replicas, mode): (u32, &str),
+        (replicas, mode): (u64, &str),
         rest: &Value,
     ) {
         let deployment = deployment(namespace, name, replicas);
@@ -355,24 +363,17 @@ impl Cluster {
     /// An HPA that was made by hand with at most 3 replicas: to be adopted by the autoscaler of this name, or marked as
     /// adopted by this UID.
     pub(crate) fn adopted_hpa(&self, namespace: &str, name: &str, by: Option<&str>) {
-        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
-        let metric = json!({"type": "Utilization", "averageUtilization": 50});
-        let mut spec = json!({
-            "scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 3,
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": metric}}],
-        });
-        let mut annotations = json!({});
+        let spec = json!({"minReplicas": 1, "maxReplicas": 3, "metrics": [cpu()]});
+        let mut hpa = hpa(namespace, name, name, spec);
         if let Some(uid) = by {
-            annotations["autoscaling.foretide.io/adopted-by"] = json!(uid);
-            annotations["autoscaling.foretide.io/original-spec"] = json!(spec.to_string());
-            spec["maxReplicas"] = json!(9);
+            hpa["metadata"]["annotations"] = json!({
+                "autoscaling.foretide.io/adopted-by": uid,
+                "autoscaling.foretide.io/original-spec": hpa["spec"].to_string(),
+            });
+            hpa["spec"]["maxReplicas"] = json!(9);
         } else {
             self.annotate_in(namespace, name, "autoscaling.foretide.io/adopt", "true");
         }
-        let hpa = json!({
-            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec,
-            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
-        });
         self.server.create(&hpa);
     }
 
@@ -801,14 +802,9 @@ impl Cluster {
 
     /// A condition of an autoscaler, as `status/reason: message`.
     pub(crate) fn said(&self, name: &str, kind: &str) -> String {
-        let ehpa = self.ehpa(name);
-        let conditions = ehpa["status"]["conditions"].as_array();
-        let mut of_kind = conditions.into_iter().flatten();
-        let found = of_kind.find(|one| one["type"] == kind);
-        found.map_or_else(String::new, |one| {
-            let text = |field: &str| one[field].as_str().unwrap_or_default();
-            format!("{}/{}: {}", text("status"), text("reason"), text("message"))
-        })
+        let condition = condition(&self.ehpa(name)["status"], kind);
+        let text = |field: &str| condition[field].as_str().unwrap_or_default();
+        format!("{}/{}: {}", text("status"), text("reason"), text("message"))
     }
 
     /// Returns how often a host wrote objects of a collection such as `deployments.apps/scale`.
@@ -849,18 +845,7 @@ impl Cluster {
 
     /// Returns whether an autoscaler reports that a metric has no value.
     pub(crate) fn lacks_metrics(&self, name: &str) -> bool {
-        let ehpa = self.ehpa(name);
-        let conditions = ehpa["status"]["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten();
-        let mut failed =
-            conditions.filter(|one| one["type"] == "ScalingActive" && one["status"] == "False");
-        failed.any(|one| {
-            one["reason"]
-                .as_str()
-                .is_some_and(|reason| reason.starts_with("Failed"))
-        })
+        self.said(name, "ScalingActive").starts_with("False/Failed")
     }
 
     pub(crate) fn ehpa(&self, name: &str) -> Arc<Value> {
@@ -960,7 +945,7 @@ impl Cluster {
         panic!("{}: not within {seconds} s: {what}", self.now());
     }
 
-    /// Lets time pass until a condition holds.
+    /// Lets time pass until a condition holds; a failure shows the fleet, if there is one.
     pub(crate) fn until(&mut self, seconds: u64, what: &str, holds: impl Fn(&Self) -> bool) {
         for _second in 0..seconds {
             if holds(self) {
@@ -970,9 +955,23 @@ impl Cluster {
         }
         assert!(
             holds(self),
-            "{}: not within {seconds} s: {what}",
-            self.now()
+            "{}: not within {seconds} s: {what}\n{}",
+            self.now(),
+            self.show()
         );
+    }
+
+    /// Lets time pass until a Deployment has this many replicas.
+    pub(crate) fn until_has(&mut self, seconds: u64, name: &str, count: u64) {
+        let what = format!("{name} has {count}");
+        self.until(seconds, &what, |cluster| cluster.replicas(name) == count);
+    }
+
+    /// Lets time pass until the condition `Ready` of an autoscaler begins with this text.
+    pub(crate) fn until_ready(&mut self, seconds: u64, name: &str, begin: &str) {
+        self.until(seconds, begin, |cluster| {
+            cluster.said(name, "Ready").starts_with(begin)
+        });
     }
 }
 
@@ -1003,12 +1002,20 @@ fn interrupt(armed: &Mutex<(Option<Stop>, Option<&'static str>)>) {
     }
 }
 
+/// The condition of this type in a status; null if there is none.
+pub(crate) fn condition(status: &Value, kind: &str) -> Value {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut of_kind = conditions.filter(|one| one["type"] == kind);
+    of_kind.next().cloned().unwrap_or_default()
+}
+
 /// A namespace.
 pub(crate) fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
-fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
+/// A Deployment whose pods aim at half of their requests.
+pub(crate) fn deployment(namespace: &str, name: &str, replicas: u64) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": name, "namespace": namespace},
@@ -1026,14 +1033,33 @@ fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
     })
 }
 
+/// A window that is always open.
+pub(crate) fn window(replicas: u64) -> Value {
+    json!([{"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": replicas}])
+}
+
 /// A window that is always open, as part of a `spec`.
 pub(crate) fn always(replicas: u64) -> Value {
-    json!({"crons": [{"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": replicas}]})
+    json!({"crons": window(replicas)})
+}
+
+/// An HPA of a Deployment that somebody else made, with this `spec`.
+pub(crate) fn hpa(namespace: &str, name: &str, target: &str, mut spec: Value) -> Value {
+    spec["scaleTargetRef"] = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": target});
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": namespace}, "spec": spec,
+    })
 }
 
 /// The cpu metric with a target of [`PER_POD`].
 pub(crate) fn cpu() -> Value {
-    let target = json!({"type": "Utilization", "averageUtilization": 50});
+    cpu_at(50)
+}
+
+/// The cpu metric with a target of this many percent.
+pub(crate) fn cpu_at(percent: u64) -> Value {
+    let target = json!({"type": "Utilization", "averageUtilization": percent});
     json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
 }
 

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
-use simkube::{Entry, faults::Plan, network::Way};
+use simkube::{Entry, network::Way};
 
 use crate::{
     cluster::{Cluster, EHPAS, HPAS, SHOP, external},
@@ -52,8 +52,7 @@ type Write = (u64, String);
 /// Runs the history with a process that ends at the write with this second and number. Returns the outcome and the
 /// writes.
 fn run(point: Option<(u64, usize)>) -> (Outcome, Vec<Write>) {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     for app in APPS {
         let mode = if app == "api" { "Direct" } else { "Delegated" };
         let mut rest = json!({});

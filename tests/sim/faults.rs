@@ -13,16 +13,12 @@ fn the_child_scales_without_the_controller_and_its_successor_causes_no_dip() {
     cluster.autoscaler("orders", 1, "Delegated", &always(6));
     cluster.needs("orders", 2);
     cluster.start("pod-0");
-    cluster.until(60, "the floor", |cluster| cluster.replicas("orders") == 6);
+    cluster.until_has(60, "orders", 6);
     cluster.kill("pod-0");
     cluster.needs("orders", 11);
-    cluster.until(90, "what the load needs", |cluster| {
-        cluster.replicas("orders") == 11
-    });
+    cluster.until_has(90, "orders", 11);
     cluster.needs("orders", 2);
-    cluster.until(120, "the floor again", |cluster| {
-        cluster.replicas("orders") == 6
-    });
+    cluster.until_has(120, "orders", 6);
 
     // The window ends while no controller runs. The successor has little history, so it scales nothing down at once.
     cluster.edit("orders", &json!({"crons": null}));
@@ -30,15 +26,12 @@ fn the_child_scales_without_the_controller_and_its_successor_causes_no_dip() {
     cluster.run_for(30);
     assert_eq!(cluster.replicas("orders"), 6);
     assert!(cluster.status("orders").contains("HistoryLost"));
-    cluster.until(90, "what the load needs", |cluster| {
-        cluster.replicas("orders") == 2
-    });
+    cluster.until_has(90, "orders", 2);
 }
 
 #[test]
 fn load_and_specs_that_changed_in_an_outage_of_the_api_server_take_effect() {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     cluster.autoscaler("orders", 3, "Delegated", &json!({}));
     cluster.needs("orders", 3);
     cluster.start("pod-0");
@@ -50,7 +43,5 @@ fn load_and_specs_that_changed_in_an_outage_of_the_api_server_take_effect() {
     assert_eq!(cluster.replicas("orders"), 10, "the child follows the load");
     cluster.edit("orders", &json!({"maxReplicas": 8}));
     cluster.reach("pod-0", Way::Open(Duration::ZERO));
-    cluster.until(60, "the new bound", |cluster| {
-        cluster.replicas("orders") == 8
-    });
+    cluster.until_has(60, "orders", 8);
 }

@@ -51,7 +51,7 @@ const SLEEP: Duration = Duration::from_hours(1);
 const AWAKE: u64 = 50;
 /// An app with more pods than its spec asks for, as in an update that does not end, each of which uses the same.
 const UPDATED: &str = "updated";
-const UPDATED_PODS: u32 = 4;
+const UPDATED_PODS: u64 = 4;
 const UPDATE: u64 = 50;
 /// Number of autoscalers of a tenant without an answer.
 const SERIES: usize = 20;
@@ -112,14 +112,6 @@ impl Kind {
         Self::Lag,
         Self::AtLimits,
     ];
-
-    fn name(self) -> &'static str {
-        let all = Self::ALL.iter().zip(Self::NAMES);
-        all.filter(|(kind, _)| **kind == self)
-            .map(|(_, name)| name)
-            .next()
-            .unwrap()
-    }
 
     /// Returns whether the apps of the shop are without new history.
     fn is_blind(self) -> bool {
@@ -183,9 +175,7 @@ impl Scenario for Forecasts {
         cluster.elects = false;
         let prometheus = with_days(&mut cluster, true);
         let days = START - SignedDuration::from_hours(24 * DAYS);
-        cluster
-            .load
-            .set(UPDATED, days, u64::from(UPDATED_PODS) * PER_POD);
+        cluster.load.set(UPDATED, days, UPDATED_PODS * PER_POD);
         cluster.autoscaler(UPDATED, UPDATED_PODS, "Direct", &predicted());
         if kind == Kind::AtLimits {
             load_days(&cluster, LIMITED, true);
@@ -221,7 +211,7 @@ impl Scenario for Forecasts {
     }
 
     fn kind_of(disruption: &Kind) -> Option<&'static str> {
-        Some(disruption.name())
+        Some(Kind::NAMES[*disruption as usize])
     }
 
     fn happen(&mut self, kind: &Kind) {
@@ -258,7 +248,7 @@ impl Scenario for Forecasts {
         self.cluster.uses_per_pod(UPDATED);
         self.cluster.second()?;
         let count = self.cluster.replicas(UPDATED);
-        if count > u64::from(UPDATED_PODS) {
+        if count > UPDATED_PODS {
             return Err(format!(
                 "bounded: {UPDATED} has {count}, and its load per pod is constant"
             ));
@@ -406,8 +396,7 @@ fn no_seed_breaks_a_law() {
 /// Replicas that were added for a load that does not come stay until the forecast ends.
 #[test]
 fn a_forecast_raises_before_the_load_comes_and_its_floor_falls_away_when_it_expires() {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     with_days(&mut cluster, false);
     let have = |pods: u64| {
         move |cluster: &Cluster| APPS.iter().all(|(app, _)| cluster.replicas(app) == pods)

@@ -3,9 +3,9 @@
 
 use foretide_api::published::{Published, Unpublished};
 use serde_json::{Value, json};
-use simkube::{faults::Plan, network::Effect};
+use simkube::network::Effect;
 
-use crate::cluster::{Cluster, HPAS, SHOP, STATUSES, always, cpu};
+use crate::cluster::{Cluster, HPAS, SHOP, STATUSES, always, cpu, hpa};
 
 const HOST: &str = "pod-0";
 const CHILD: &str = "ehpa-web";
@@ -17,8 +17,7 @@ const OTHER: &str = "s0-cpu-something";
 
 /// An autoscaler `web` of three pods with a floor of eight, in a cluster that KEDA may be installed in.
 fn started(mode: &str, rest: &Value) -> Cluster {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let cluster = Cluster::without_election();
     cluster.server.create(&scaled_objects());
     cluster.autoscaler("web", 3, mode, &always(8));
     cluster.edit("web", rest);
@@ -57,14 +56,10 @@ fn scale_by_keda(cluster: &Cluster, target: &str, triggers: &[&str]) {
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web",
         "uid": made_of["metadata"]["uid"], "controller": true,
     });
-    cluster.server.create(&json!({
-        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": KEDAS, "namespace": SHOP, "ownerReferences": [owner]},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
-            "minReplicas": 1, "maxReplicas": 12, "metrics": metrics(triggers),
-        },
-    }));
+    let spec = json!({"minReplicas": 1, "maxReplicas": 12, "metrics": metrics(triggers)});
+    let mut hpa = hpa(SHOP, KEDAS, target, spec);
+    hpa["metadata"]["ownerReferences"] = json!([owner]);
+    cluster.server.create(&hpa);
 }
 
 fn metrics(triggers: &[&str]) -> Vec<Value> {
@@ -91,18 +86,6 @@ fn pause(cluster: &Cluster) {
     }
 }
 
-/// Waits until the condition `Ready` begins with this text.
-fn ready(cluster: &mut Cluster, begin: &str) {
-    for _second in 0..30 {
-        if cluster.said("web", "Ready").starts_with(begin) {
-            return;
-        }
-        cluster.run_for(1);
-    }
-    let said = cluster.said("web", "Ready");
-    panic!("expected {begin}, found {said}");
-}
-
 fn floor(cluster: &Cluster) -> Result<Option<i32>, Unpublished> {
     let ehpa = serde_json::from_value((*cluster.ehpa("web")).clone()).unwrap();
     Published::of(&ehpa, cluster.now()).floor()
@@ -112,14 +95,14 @@ fn floor(cluster: &Cluster) -> Result<Option<i32>, Unpublished> {
 fn without_a_trigger_the_conflict_names_the_one_to_add_and_with_it_the_floor_is_served() {
     let mut cluster = started("Delegated", &json!({"prediction": {}}));
     cluster.start(HOST);
-    ready(&mut cluster, "True/Decided");
+    cluster.until_ready(30, "web", "True/Decided");
     assert!(cluster.hpa(CHILD).is_some());
     scale_by_keda(&cluster, "web", &[OTHER]);
     let conflict = "False/TargetConflict: not acting: ScaledObject web (horizontalpodautoscaler keda-hpa-web) scales the \
         same target and is not changed; add the trigger {type: external, metadata: {scalerAddress: \
         \"foretide-keda-scaler.foretide-system.svc:9000\", enableTLS: \"true\", autoscaler: web}} to it, with an \
         authenticationRef for the scaler's caCert, so that it keeps the floor of this object, or delete one of the two";
-    ready(&mut cluster, conflict);
+    cluster.until_ready(30, "web", conflict);
     assert_eq!(cluster.hpa(CHILD), None);
     for reason in ["HPARemoved", "TargetConflict"] {
         assert_eq!(cluster.events(reason).len(), 1, "{reason}");
@@ -127,12 +110,12 @@ fn without_a_trigger_the_conflict_names_the_one_to_add_and_with_it_the_floor_is_
     trigger(&cluster, &[OTHER, "s1-foretide-floor-web"]);
     let served = "True/ScaledByKEDA: ScaledObject web scales the target, and reads this object as s1-foretide-floor-web; 8 \
         replicas: ";
-    ready(&mut cluster, served);
+    cluster.until_ready(30, "web", served);
     assert_eq!(floor(&cluster), Ok(Some(8)));
     trigger(&cluster, &[OTHER]);
-    ready(&mut cluster, conflict);
+    cluster.until_ready(30, "web", conflict);
     cluster.server.delete(SCALED_OBJECTS, SHOP, "web");
-    ready(&mut cluster, "True/Decided");
+    cluster.until_ready(30, "web", "True/Decided");
     assert_eq!(cluster.hpa(CHILD).unwrap()["spec"]["minReplicas"], 8);
 }
 
@@ -178,7 +161,7 @@ fn a_workload_that_keda_scaled_to_zero_has_a_floor_and_waits_for_a_trigger_and_n
         cluster.start(HOST);
         let served = "True/ScaledByKEDA: ScaledObject web scales the target, and reads this object as \
             s0-foretide-floor-web; ";
-        ready(&mut cluster, &format!("{served}{says}"));
+        cluster.until_ready(30, "web", &format!("{served}{says}"));
         assert_eq!(floor(&cluster), Ok(Some(8)), "{more}");
         cluster.run_for(45);
         assert_eq!((cluster.replicas("web"), cluster.hpa(CHILD)), (0, None));
@@ -198,7 +181,7 @@ fn a_target_that_keda_has_paused_is_left_alone_until_keda_scales_it_again() {
         let mut cluster = started(mode, &more);
         scale_by_keda(&cluster, "web", &[FLOOR]);
         cluster.start(HOST);
-        ready(&mut cluster, "True/ScaledByKEDA");
+        cluster.until_ready(30, "web", "True/ScaledByKEDA");
         pause(&cluster);
         for _restart in 0..2 {
             cluster.run_for(45);
@@ -210,11 +193,11 @@ fn a_target_that_keda_has_paused_is_left_alone_until_keda_scales_it_again() {
             let paused = "True/PausedByKEDA: not acting: KEDA has paused the target: ScaledObject web has the annotation \
                 autoscaling.keda.sh/paused; to resume, run kubectl annotate scaledobject web -n shop \
                 autoscaling.keda.sh/paused-";
-            ready(&mut cluster, paused);
+            cluster.until_ready(30, "web", paused);
         }
         cluster.server.delete(SCALED_OBJECTS, SHOP, "web");
         scale_by_keda(&cluster, "web", &[FLOOR]);
-        ready(&mut cluster, "True/ScaledByKEDA");
+        cluster.until_ready(30, "web", "True/ScaledByKEDA");
         assert_eq!((cluster.replicas("web"), cluster.hpa(CHILD)), (3, None));
         cluster.server.delete(SCALED_OBJECTS, SHOP, "web");
         cluster.until(60, "it acts", |cluster| {
@@ -227,7 +210,7 @@ fn a_target_that_keda_has_paused_is_left_alone_until_keda_scales_it_again() {
 fn a_child_that_is_in_the_way_of_a_pause_is_removed() {
     let mut cluster = started("Delegated", &json!({}));
     cluster.start(HOST);
-    ready(&mut cluster, "True/Decided");
+    cluster.until_ready(30, "web", "True/Decided");
     cluster.server.create(&scaled_object("web", &json!({})));
     pause(&cluster);
     cluster.until(30, "it is removed", |cluster| cluster.hpa(CHILD).is_none());
@@ -245,7 +228,7 @@ fn where_a_pause_cannot_be_seen_the_objects_that_keda_scales_say_so() {
     let mut cluster = started("Delegated", &json!({}));
     cluster.trouble("GET", &["/scaledobjects"], Effect::Refused(403));
     cluster.start(HOST);
-    ready(&mut cluster, "True/Decided");
+    cluster.until_ready(30, "web", "True/Decided");
     cluster.run_for(30);
     assert!(!says(&cluster), "KEDA has nothing to do with it");
     scale_by_keda(&cluster, "web", &[OTHER]);

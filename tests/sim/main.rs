@@ -22,68 +22,42 @@
 //! stopped        that of a leader that is stopped while it writes
 //! ```
 
+#![cfg(test)]
+
 /// Saves a quarter of a seed's time, which the system's allocator would take.
-#[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[cfg(test)]
 #[path = "../it/alter.rs"]
 mod alter;
-#[cfg(test)]
 mod autoscalers;
-#[cfg(test)]
 mod changes;
-#[cfg(test)]
 mod cluster;
-#[cfg(test)]
 mod crashes;
-#[cfg(test)]
 mod cron;
-#[cfg(test)]
 mod faults;
-#[cfg(test)]
 mod fleet;
-#[cfg(test)]
 mod forecasts;
-#[cfg(test)]
 mod harmless;
-#[cfg(test)]
 mod hpa;
-#[cfg(test)]
 #[path = "../../crates/api/tests/hpa_vectors/controller.rs"]
 #[expect(
     dead_code,
     reason = "the vectors record more of the controller than a cluster shows"
 )]
 mod hpa_controller;
-#[cfg(test)]
 mod isolation;
-#[cfg(test)]
 mod keda;
-#[cfg(test)]
 mod laws;
-#[cfg(test)]
 mod log;
-#[cfg(test)]
 mod metric_mode;
-#[cfg(test)]
 mod ownership;
-#[cfg(test)]
 mod predictions;
-#[cfg(test)]
 mod schedule;
-#[cfg(test)]
 mod seeds;
-#[cfg(test)]
 mod signals;
-#[cfg(test)]
 mod silence;
-#[cfg(test)]
 mod single;
-#[cfg(test)]
 mod stopped;
-#[cfg(test)]
 mod stored_status;
-#[cfg(test)]
 mod succession;

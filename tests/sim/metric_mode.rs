@@ -3,7 +3,7 @@
 use foretide_api::published::Published;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use simkube::{faults::Plan, world::prometheus::Defects};
+use simkube::world::prometheus::Defects;
 
 use crate::cluster::{Cluster, PER_POD, SHOP, START, STATUSES, always};
 
@@ -21,8 +21,7 @@ struct World {
 
 impl World {
     fn started(mode: &str, rest: &Value) -> Self {
-        let mut cluster = Cluster::new(1, Plan::default());
-        cluster.elects = false;
+        let mut cluster = Cluster::without_election();
         let midnight = |day: i64| START + SignedDuration::from_hours(24 * day);
         let prometheus = cluster.add_prometheus(midnight(-DAYS));
         for day in -DAYS..=0 {
@@ -73,10 +72,6 @@ impl World {
         let ehpa = serde_json::from_value((*self.cluster.ehpa("web")).clone()).unwrap();
         let published = Published::of(&ehpa, self.cluster.now());
         published.forecast("resource.cpu").is_ok()
-    }
-
-    fn is_ready(&self, begin: &str) -> bool {
-        self.cluster.said("web", "Ready").starts_with(begin)
     }
 }
 
@@ -158,12 +153,16 @@ fn an_hpa_of_a_user_that_reads_the_metrics_of_a_preview_is_no_conflict() {
     let mut own = world.cluster.hpa(CHILD).unwrap();
     own["metadata"] = json!({"name": "mine", "namespace": SHOP});
     world.cluster.server.create(&own);
-    world.until("a conflict", |it| it.is_ready("False/TargetConflict"));
+    world
+        .cluster
+        .until_ready(300, "web", "False/TargetConflict");
     world
         .cluster
         .edit("web", &json!({"scaleStrategy": "Preview"}));
-    world.until("a reader", |it| it.is_ready("True/ReadByHPA"));
+    world.cluster.until_ready(300, "web", "True/ReadByHPA");
     // A count that Preview would write is in conflict with the HPA.
     world.cluster.edit("web", &json!({"specificReplicas": 4}));
-    world.until("a conflict", |it| it.is_ready("False/TargetConflict"));
+    world
+        .cluster
+        .until_ready(300, "web", "False/TargetConflict");
 }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use simkube::faults::Plan;
 
-use crate::cluster::{Cluster, HPAS, SHOP};
+use crate::cluster::{Cluster, HPAS, SHOP, cpu_at, hpa};
 
 const CHILD: &str = "ehpa-shop";
 const OWN: &str = "shop-by-hand";
@@ -25,19 +25,14 @@ fn written(cluster: &Cluster, name: &str) -> Option<[Value; 4]> {
 
 /// The HPA of a user, which asks for half as many pods as the autoscaler.
 fn of_a_user() -> Value {
-    let target = json!({"type": "Utilization", "averageUtilization": 100});
-    json!({
-        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-        "metadata": {
-            "name": OWN, "namespace": SHOP, "labels": {"team": "shop"}, "annotations": {"note": "ours"},
-        },
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop"},
-            "minReplicas": 2, "maxReplicas": 9,
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
-            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 7, "selectPolicy": "Disabled"}},
-        },
-    })
+    let spec = json!({
+        "minReplicas": 2, "maxReplicas": 9, "metrics": [cpu_at(100)],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 7, "selectPolicy": "Disabled"}},
+    });
+    let mut hpa = hpa(SHOP, OWN, SHOP, spec);
+    hpa["metadata"]["labels"] = json!({"team": "shop"});
+    hpa["metadata"]["annotations"] = json!({"note": "ours"});
+    hpa
 }
 
 #[test]
@@ -48,9 +43,8 @@ fn a_child_that_was_edited_or_deleted_by_hand_is_restored() {
     cluster.start("pod-0");
     cluster.run_for(60);
     let child = written(&cluster, CHILD).unwrap();
-    let target = json!({"type": "Utilization", "averageUtilization": 70});
     for change in [
-        json!({"spec": {"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]}}),
+        json!({"spec": {"metrics": [cpu_at(70)]}}),
         json!({"spec": {"minReplicas": 4}}),
         json!({"spec": {"minReplicas": 7}}),
         json!({"spec": {"maxReplicas": 30}}),

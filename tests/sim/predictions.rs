@@ -4,7 +4,6 @@
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use simkube::{
-    faults::Plan,
     network::Effect,
     world::prometheus::{Defects, Prometheus},
 };
@@ -24,8 +23,7 @@ const SERIES: usize = 16;
 
 /// A cluster without autoscalers, whose Prometheus knows the four days before.
 fn new() -> (Cluster, Prometheus) {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     let prometheus = cluster.add_prometheus(START - SignedDuration::from_hours(96));
     (cluster, prometheus)
 }

@@ -107,7 +107,7 @@ fn what_happens_to_a_controller_and_its_autoscalers_is_in_its_metrics() {
 
 #[test]
 fn what_happens_to_members_and_fleets_is_in_the_metrics() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
+    let mut cluster = Cluster::fleet(&[("one", 10), ("two", 10)]);
     cluster.deploy_everywhere(2);
     cluster.evenly(4_000);
     let spec = json!({"federatedHPAAssignment": plain("StaticWeighted")});

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use simkube::{faults::Plan, network::Way};
+use simkube::network::Way;
 
 use crate::cluster::Cluster;
 
@@ -27,8 +27,7 @@ fn all_were_scaled(cluster: &Cluster, times: usize) -> bool {
 
 #[test]
 fn what_was_due_while_the_api_server_was_silent_is_written_once() {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     (0..OBJECTS).for_each(|n| cluster.autoscaler(&name(n), 2, "Direct", &json!({})));
     need(&cluster, 2);
     cluster.start("pod-0");
@@ -55,8 +54,7 @@ fn what_was_due_while_the_api_server_was_silent_is_written_once() {
 
 #[test]
 fn pods_that_silent_watches_do_not_show_are_not_taken_for_pods_that_nobody_needs() {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     let at_once = json!({"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}});
     cluster.autoscaler("web", 2, "Direct", &at_once);
     cluster.needs("web", 2);
@@ -65,7 +63,7 @@ fn pods_that_silent_watches_do_not_show_are_not_taken_for_pods_that_nobody_needs
 
     cluster.hold("pod-0");
     cluster.needs("web", 4);
-    cluster.until(30, "it has 4", |cluster| cluster.replicas("web") == 4);
+    cluster.until_has(30, "web", 4);
     // Three quarters of the 2 pods that are listed would be 2.
     cluster.needs("web", 3);
     for _second in 0..90 {
@@ -73,5 +71,5 @@ fn pods_that_silent_watches_do_not_show_are_not_taken_for_pods_that_nobody_needs
         assert!(cluster.replicas("web") >= 3, "too few at {}", cluster.now());
     }
     cluster.release("pod-0");
-    cluster.until(30, "it has 3", |cluster| cluster.replicas("web") == 3);
+    cluster.until_has(30, "web", 3);
 }

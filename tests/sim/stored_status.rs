@@ -3,7 +3,6 @@
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use serde_json::{Value, json};
-use simkube::faults::Plan;
 
 use crate::{
     alter::alter,
@@ -20,8 +19,7 @@ fn name(n: usize) -> String {
 
 /// Runs a process over autoscalers of six replicas at their target that a process before it left with these statuses.
 fn run_after(statuses: &[Value]) -> Cluster {
-    let mut cluster = Cluster::new(1, Plan::default());
-    cluster.elects = false;
+    let mut cluster = Cluster::without_election();
     let peak =
         json!({"name": "peak", "start": "0 9 * * *", "end": "0 18 * * *", "targetReplicas": 4});
     for (n, status) in statuses.iter().enumerate() {

@@ -551,7 +551,9 @@ pub(crate) mod tests {
     #[test]
     fn an_edit_by_hand_shows_and_another_spelling_of_the_same_does_not() {
         let window = "/spec/behavior/scaleDown/stabilizationWindowSeconds";
-        let metric = "/spec/metrics/0/external";
+        let manager = "/metadata/labels/app.kubernetes.io~1managed-by";
+        let average = "/spec/metrics/0/external/target/averageValue";
+        let selector = "/spec/metrics/0/external/metric/selector";
         for (behavior, pointer, value, as_written) in [
             (None, "/spec/minReplicas", json!(2), true),
             (None, "/spec/minReplicas", json!(3), false),
@@ -560,30 +562,10 @@ pub(crate) mod tests {
             (Some(UP), window, json!(0), false),
             (Some(UP), window, Value::Null, true),
             (None, "/metadata/labels/team", json!("a"), true),
-            (
-                None,
-                "/metadata/labels/app.kubernetes.io~1managed-by",
-                json!("me"),
-                false,
-            ),
-            (
-                None,
-                &*format!("{metric}/target/averageValue"),
-                json!("1"),
-                true,
-            ),
-            (
-                None,
-                &*format!("{metric}/target/averageValue"),
-                json!("2"),
-                false,
-            ),
-            (
-                None,
-                &*format!("{metric}/metric/selector"),
-                json!({"matchLabels": {"a": "b"}}),
-                false,
-            ),
+            (None, manager, json!("me"), false),
+            (None, average, json!("1"), true),
+            (None, average, json!("2"), false),
+            (None, selector, json!({"matchLabels": {"a": "b"}}), false),
         ] {
             let desired = child(behavior);
             let mut live = desired.clone();

@@ -449,79 +449,40 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::too_many_lines, reason = "a table")]
     fn effective_requests_are_those_that_the_scheduler_reserves() {
         use ContainerRole::{App, Init, Sidecar};
+        let requested = |rows: &[(ContainerRole, i64)], of_pod: &Requests, overhead: &Requests| {
+            let containers: Vec<_> = rows
+                .iter()
+                .map(|(role, milli)| (*role, cpu(*milli)))
+                .collect();
+            effective_requests(&containers, of_pod, overhead)
+        };
         let none = Requests::default();
-        for (name, containers, of_pod, overhead, want) in [
-            (
-                "apps add up",
-                vec![(App, cpu(100)), (App, cpu(50))],
-                none.clone(),
-                none.clone(),
-                150,
-            ),
-            (
-                "a large init wins",
-                vec![(Init, cpu(500)), (Init, cpu(400)), (App, cpu(100))],
-                none.clone(),
-                none.clone(),
-                500,
-            ),
-            (
-                "sidecars run on",
-                vec![(Sidecar, cpu(50)), (App, cpu(100))],
-                none.clone(),
-                none.clone(),
-                150,
-            ),
-            (
-                "an init runs with the sidecars before it",
-                vec![(Sidecar, cpu(50)), (Init, cpu(200)), (App, cpu(100))],
-                none.clone(),
-                none.clone(),
-                250,
-            ),
-            (
-                "and without those after it",
-                vec![(Init, cpu(200)), (Sidecar, cpu(50)), (App, cpu(100))],
-                none.clone(),
-                none.clone(),
-                200,
-            ),
-            (
-                "apps may stand first",
-                vec![(App, cpu(100)), (Init, cpu(120))],
-                none.clone(),
-                none.clone(),
-                120,
-            ),
-            (
-                "the pod's own request holds",
-                vec![(App, cpu(100))],
-                cpu(300),
-                none.clone(),
-                300,
-            ),
-            (
-                "overhead comes on top",
-                vec![(App, cpu(100))],
-                none.clone(),
-                cpu(20),
-                120,
-            ),
+        for (what, rows, want) in [
+            ("apps add up", &[(App, 100), (App, 50)][..], 150),
+            ("a large init", &[(Init, 500), (Init, 400), (App, 100)], 500),
+            ("sidecars run on", &[(Sidecar, 50), (App, 100)], 150),
+            // An init runs with the sidecars before it, and without those after it.
+            ("before", &[(Sidecar, 50), (Init, 200), (App, 100)], 250),
+            ("after", &[(Init, 200), (Sidecar, 50), (App, 100)], 200),
+            ("apps may stand first", &[(App, 100), (Init, 120)], 120),
         ] {
-            assert_eq!(
-                effective_requests(&containers, &of_pod, &overhead),
-                cpu(want),
-                "{name}"
-            );
+            assert_eq!(requested(rows, &none, &none), cpu(want), "{what}");
         }
+        let app = [(App, 100)];
+        assert_eq!(requested(&app, &cpu(300), &none), cpu(300), "the pod's own");
+        assert_eq!(
+            requested(&app, &none, &cpu(20)),
+            cpu(120),
+            "overhead on top"
+        );
     }
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
     fn capacity_is_what_matching_nodes_have_left() {
+        let one = || requesting(1000);
         let tainted = |effect| Taint {
             key: "gpu".to_owned(),
             value: String::new(),
@@ -551,66 +512,35 @@ mod tests {
             tolerations: vec![Toleration::default()],
             ..requesting(1000)
         };
-        let with = |change: fn(&mut Node)| {
+        let with = |change: &dyn Fn(&mut Node)| {
             let mut supply = supply();
-            Arc::make_mut(&mut supply.nodes)
-                .iter_mut()
-                .take(1)
-                .for_each(change);
+            change(&mut Arc::make_mut(&mut supply.nodes)[0]);
             supply
         };
-        let mut hard = supply();
-        Arc::make_mut(&mut hard.nodes)[0].taints = vec![tainted(TaintEffect::NoSchedule)];
-        let mut soft = supply();
-        Arc::make_mut(&mut soft.nodes)[0].taints = vec![tainted(TaintEffect::PreferNoSchedule)];
+        let hard = with(&|node| node.taints = vec![tainted(TaintEffect::NoSchedule)]);
+        let soft = with(&|node| node.taints = vec![tainted(TaintEffect::PreferNoSchedule)]);
+        let unusable = with(&|node| node.usable = false);
+        let overfull = with(&|node| node.allocatable = amounts(1000, 10));
+        let of_gpu = PodShape {
+            requests: [("gpu", 1000)].into_iter().collect(),
+            ..PodShape::default()
+        };
+        let either = vec![term("disk", "a"), term("disk", "x")];
         for (name, supply, shape, want) in [
-            ("what is left", supply(), requesting(1000), 6),
+            ("what is left", supply(), one(), 6),
             ("rounded down on each node", supply(), requesting(1500), 3),
             ("as many pods as nodes take", supply(), requesting(1), 19),
-            (
-                "without requests, pods alone",
-                supply(),
-                PodShape::default(),
-                19,
-            ),
-            (
-                "a resource that no node has",
-                supply(),
-                PodShape {
-                    requests: [("gpu", 1000)].into_iter().collect(),
-                    ..requesting(0)
-                },
-                0,
-            ),
-            (
-                "an unusable node",
-                with(|node| node.usable = false),
-                requesting(1000),
-                4,
-            ),
-            (
-                "an overfull node",
-                with(|node| node.allocatable = amounts(1000, 10)),
-                requesting(1000),
-                4,
-            ),
-            ("a hard taint", hard.clone(), requesting(1000), 4),
+            ("without requests", supply(), PodShape::default(), 19),
+            ("a resource that no node has", supply(), of_gpu, 0),
+            ("an unusable node", unusable, one(), 4),
+            ("an overfull node", overfull, one(), 4),
+            ("a hard taint", hard.clone(), one(), 4),
             ("a tolerated one", hard, tolerant, 6),
-            ("a soft one", soft, requesting(1000), 6),
+            ("a soft one", soft, one(), 6),
             ("a node selector", supply(), selects, 2),
-            (
-                "one of two terms",
-                supply(),
-                affine(vec![term("disk", "a"), term("disk", "x")]),
-                2,
-            ),
+            ("one of two terms", supply(), affine(either), 2),
             ("a term by name", supply(), affine(vec![named]), 4),
-            (
-                "an empty term",
-                supply(),
-                affine(vec![NodeTerm::default()]),
-                0,
-            ),
+            ("an empty term", supply(), affine(vec![<_>::default()]), 0),
             ("no terms at all", supply(), affine(Vec::new()), 0),
         ] {
             assert_eq!(capacity(&supply, &shape), want, "{name}");
@@ -625,17 +555,11 @@ mod tests {
             node_selector: Labels::from([("disk".to_owned(), "x".to_owned())]),
             ..requesting(1000)
         };
-        let pending = vec![large, never, elsewhere];
-        assert_eq!(
-            capacity(
-                &Supply {
-                    pending,
-                    ..supply()
-                },
-                &requesting(1000)
-            ),
-            3
-        );
+        let supply = Supply {
+            pending: vec![large, never, elsewhere],
+            ..supply()
+        };
+        assert_eq!(capacity(&supply, &requesting(1000)), 3);
     }
 
     #[test]
@@ -646,13 +570,11 @@ mod tests {
             ..requesting(1000)
         };
         let mut supply = supply();
-        assert_eq!(
-            supply.capacity(&shape),
-            Estimate {
-                replicas: Replicas::new(2),
-                is_soft: true
-            }
-        );
+        let expected = Estimate {
+            replicas: Replicas::new(2),
+            is_soft: true,
+        };
+        assert_eq!(supply.capacity(&shape), expected);
         supply.bound.push(BoundPod {
             is_avoided: true,
             ..on("b", 100)

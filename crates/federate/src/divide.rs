@@ -479,74 +479,43 @@ mod tests {
     const ANY: u32 = u32::MAX;
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
+    /// A number, the weights and bounds that it is divided over, and the shares.
+    type Case<'a> = (u32, &'a [(u64, u32, u32)], &'a [u32]);
+
     #[test]
-    #[expect(clippy::too_many_lines, reason = "a table")]
     fn quota_rounds_up_the_heaviest_and_obeys_the_bounds() {
-        for (n, rows, shares, left) in [
+        const HEAVY: u64 = u64::MAX;
+        let cases: [Case<'_>; 14] = [
             // The documented example: 1.67, 3.33, 5.
-            (
-                10,
-                vec![(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)],
-                vec![1, 4, 5],
-                0,
-            ),
+            (10, &[(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)], &[1, 4, 5]),
             // A light recipient does not starve: 1.17, 2.33, 3.5.
-            (
-                7,
-                vec![(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)],
-                vec![1, 2, 4],
-                0,
-            ),
-            (
-                10,
-                vec![(1, 0, ANY), (1, 0, ANY), (1, 0, ANY)],
-                vec![4, 3, 3],
-                0,
-            ),
+            (7, &[(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)], &[1, 2, 4]),
+            (10, &[(1, 0, ANY), (1, 0, ANY), (1, 0, ANY)], &[4, 3, 3]),
             // Fixing one side only would give 7 + 5 + 0 = 12.
-            (
-                10,
-                vec![(8, 0, 7), (1, 5, ANY), (1, 0, ANY)],
-                vec![5, 5, 0],
-                0,
-            ),
-            (
-                10,
-                vec![(8, 0, 7), (1, 0, ANY), (1, 0, ANY)],
-                vec![7, 2, 1],
-                0,
-            ),
-            (10, vec![(1, 0, 2), (1, 0, 3)], vec![2, 3], 5),
+            (10, &[(8, 0, 7), (1, 5, ANY), (1, 0, ANY)], &[5, 5, 0]),
+            (10, &[(8, 0, 7), (1, 0, ANY), (1, 0, ANY)], &[7, 2, 1]),
+            (10, &[(1, 0, 2), (1, 0, 3)], &[2, 3]),
             // No weight: its lower bound, and then only what the others cannot take.
-            (10, vec![(0, 2, ANY), (1, 0, ANY)], vec![2, 8], 0),
-            (
-                10,
-                vec![(0, 0, ANY), (0, 0, ANY), (5, 0, 3)],
-                vec![4, 3, 3],
-                0,
-            ),
-            (7, vec![(0, 0, ANY), (0, 0, ANY)], vec![4, 3], 0),
+            (10, &[(0, 2, ANY), (1, 0, ANY)], &[2, 8]),
+            (10, &[(0, 0, ANY), (0, 0, ANY), (5, 0, 3)], &[4, 3, 3]),
+            (7, &[(0, 0, ANY), (0, 0, ANY)], &[4, 3]),
             // The lower bounds win over the number, and over upper ones.
-            (3, vec![(1, 2, ANY), (1, 4, ANY)], vec![2, 4], 0),
-            (3, vec![(1, 5, 1), (1, 0, ANY)], vec![5, 0], 0),
-            (0, vec![(1, 0, ANY)], vec![0], 0),
-            (5, vec![], vec![], 5),
-            (
-                ANY,
-                vec![(u64::MAX, 0, ANY), (u64::MAX, 0, ANY)],
-                vec![1 << 31, (1 << 31) - 1],
-                0,
-            ),
-        ] {
-            let rows = NAMES.into_iter().zip(&rows);
+            (3, &[(1, 2, ANY), (1, 4, ANY)], &[2, 4]),
+            (3, &[(1, 5, 1), (1, 0, ANY)], &[5, 0]),
+            (0, &[(1, 0, ANY)], &[0]),
+            (5, &[], &[]),
+            (ANY, &[(HEAVY, 0, ANY); 2], &[1 << 31, (1 << 31) - 1]),
+        ];
+        for (n, rows, shares) in cases {
+            let rows = NAMES.into_iter().zip(rows);
             let rows: Vec<_> = rows
                 .map(|(name, row)| recipient(name, row.0, row.1, row.2))
                 .collect();
-            assert_eq!(
-                quota_split(n, &rows),
-                Split { shares, left },
-                "{n} over {rows:?}"
-            );
+            let expected = Split {
+                shares: shares.to_vec(),
+                left: n.saturating_sub(shares.iter().sum()),
+            };
+            assert_eq!(quota_split(n, &rows), expected, "{n} over {rows:?}");
         }
     }
 

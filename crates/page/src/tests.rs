@@ -18,7 +18,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 
 use super::{
-    api::{CalendarQuery, ChartQuery, FleetQuery, SpanQuery, Worth},
+    api::{CalendarQuery, ChartQuery, FleetQuery, FleetRow, SpanQuery, Worth},
     *,
 };
 use foretide_api::{
@@ -141,11 +141,15 @@ impl Sync {
         let decision = self.decision();
         let mut status = Self::status(&decision);
         change(&mut status);
+        self.record_decided(log, &decision, &status);
+    }
+
+    fn record_decided(&self, log: &DecisionLog, decision: &Decision, status: &Status) {
         log.record(Record {
             at: self.at,
             autoscaler: &self.autoscaler,
-            status: &status,
-            decided: Some(self.decided(&decision)),
+            status,
+            decided: Some(self.decided(decision)),
         });
     }
 
@@ -184,114 +188,61 @@ fn set(status: &mut Status, kind: &str, value: &str, reason: &str) {
     conditions.push(condition(kind, value, reason, &format!("about {kind}")));
 }
 
-/// Replicas that serve, replicas that the demand needs, one condition, replicas that the clusters can run, and the
-/// resulting word and sentence.
-type State = (
-    u32,
-    f64,
-    Option<[&'static str; 3]>,
-    Option<i32>,
-    Word,
-    &'static str,
-);
+/// The row of an autoscaler of which `ready` replicas serve, with this demand in replicas and a change of its status.
+fn row_of(ready: u32, demand: f64, change: impl FnOnce(&mut Status)) -> FleetRow {
+    let page = page();
+    Sync::of("shop", "web", ready, demand).record_with(page.log(), change);
+    first_row(&page)
+}
 
-const STATES: [State; 13] = [
-    (4, 3.8, None, None, Word::Fine, "4 replicas: queue"),
-    (4, 4.3, None, None, Word::Fine, "4 replicas: queue"),
-    (
-        4,
-        4.5,
-        None,
-        None,
-        Word::Short,
-        "4 serve, and the demand needs 4.5; 5 replicas",
-    ),
-    (
-        4,
-        4.5,
-        Some(["Ready", "False", "InvalidSpec"]),
-        None,
-        Word::Short,
-        "4 serve",
-    ),
-    (
-        4,
-        3.8,
-        Some(["Ready", "False", "InvalidSpec"]),
-        None,
-        Word::Unready,
-        "about Ready",
-    ),
-    (
-        4,
-        3.8,
-        Some(["Ready", "False", "TargetConflict"]),
-        None,
-        Word::Conflict,
-        "about Ready",
-    ),
-    (
-        4,
-        3.8,
-        Some(["Ready", "False", "ExternalWriter"]),
-        None,
-        Word::Conflict,
-        "about Ready",
-    ),
-    (
-        4,
-        3.8,
-        Some(["ReplicaConflict", "True", "ForeignWriter"]),
-        None,
-        Word::Conflict,
-        "about Rep",
-    ),
-    (10, 10.9, None, None, Word::Fine, "10 replicas"),
-    (
-        4,
-        3.8,
-        None,
-        Some(3),
-        Word::Capped,
-        "the clusters can run 3 replicas; 4 replicas",
-    ),
-    (4, 3.8, None, Some(4), Word::Fine, "4 replicas"),
-    (
-        4,
-        3.8,
-        Some(["PredictionReady", "False", "NoData"]),
-        None,
-        Word::Untrusted,
-        "about Pred",
-    ),
-    (
-        4,
-        3.8,
-        Some(["PredictionReady", "Unknown", "Pending"]),
-        None,
-        Word::Fine,
-        "4 replicas",
-    ),
-];
+fn first_row(page: &Page) -> FleetRow {
+    let view = page.fleet(&Visible::All, &FleetQuery::default()).unwrap();
+    view.rows.into_iter().next().unwrap()
+}
 
 #[test]
 fn a_state_has_the_worst_of_its_words_and_the_sentence_of_it() {
-    for (ready, demand, own, room, word, sentence) in STATES {
-        let page = page();
-        Sync::of("shop", "web", ready, demand).record_with(page.log(), |status| {
-            if let Some([kind, value, reason]) = own {
-                set(status, kind, value, reason);
-            }
-            let cluster = |max| ClusterStatus {
-                max: Some(max),
+    let short = "4 serve, and the demand needs 4.5; 5 replicas";
+    for (ready, demand, word, sentence) in [
+        (4, 3.8, Word::Fine, "4 replicas: queue"),
+        (4, 4.3, Word::Fine, "4 replicas: queue"),
+        (4, 4.5, Word::Short, short),
+        (10, 10.9, Word::Fine, "10 replicas"),
+    ] {
+        let row = row_of(ready, demand, |_| {});
+        assert_eq!(row.word, word, "{ready} {demand}: {row:?}");
+        assert!(row.sentence.starts_with(sentence), "{sentence:?}: {row:?}");
+    }
+    for ([kind, value, reason], word) in [
+        (["Ready", "False", "InvalidSpec"], Word::Unready),
+        (["Ready", "False", "TargetConflict"], Word::Conflict),
+        (["Ready", "False", "ExternalWriter"], Word::Conflict),
+        (["ReplicaConflict", "True", "ForeignWriter"], Word::Conflict),
+        (["PredictionReady", "False", "NoData"], Word::Untrusted),
+    ] {
+        let row = row_of(4, 3.8, |status| set(status, kind, value, reason));
+        assert_eq!(row.word, word, "{reason}: {row:?}");
+        let sentence = format!("about {kind}");
+        assert!(row.sentence.starts_with(&sentence), "{row:?}");
+    }
+    let both = row_of(4, 4.5, |it| set(it, "Ready", "False", "InvalidSpec"));
+    assert_eq!(both.word, Word::Short);
+    assert!(both.sentence.starts_with("4 serve"), "{both:?}");
+    let pending = row_of(4, 3.8, |it| {
+        set(it, "PredictionReady", "Unknown", "Pending");
+    });
+    assert_eq!(pending.word, Word::Fine);
+    assert!(pending.sentence.starts_with("4 replicas"), "{pending:?}");
+    let capped = "the clusters can run 3 replicas; 4 replicas";
+    for (room, word, sentence) in [(3, Word::Capped, capped), (4, Word::Fine, "4 replicas")] {
+        let row = row_of(4, 3.8, |status| {
+            status.fleet.unassigned = Some(3);
+            status.fleet.clusters = Some(vec![ClusterStatus {
+                max: Some(room),
                 ..ClusterStatus::default()
-            };
-            status.fleet.unassigned = room.map(|_| 3);
-            status.fleet.clusters = room.map(|room| vec![cluster(room)]);
+            }]);
         });
-        let view = page.fleet(&Visible::All, &FleetQuery::default()).unwrap();
-        let row = view.rows.first().unwrap();
-        assert_eq!(row.word, word, "{ready} {demand} {own:?} {room:?}: {row:?}");
+        assert_eq!(row.word, word, "{room}: {row:?}");
         assert!(row.sentence.starts_with(sentence), "{sentence:?}: {row:?}");
     }
 }
@@ -311,6 +262,13 @@ fn five() -> Page {
     page
 }
 
+fn sort(by: &str) -> FleetQuery {
+    FleetQuery {
+        sort: by.to_owned(),
+        ..FleetQuery::default()
+    }
+}
+
 #[test]
 fn the_fleet_is_counted_searched_sorted_and_paged() {
     let page = five();
@@ -321,10 +279,6 @@ fn the_fleet_is_counted_searched_sorted_and_paged() {
             .iter()
             .map(|row| format!("{}/{}", row.key.namespace, row.key.name));
         (names.collect::<Vec<_>>(), view.matching)
-    };
-    let sort = |sort: &str| FleetQuery {
-        sort: sort.to_owned(),
-        ..FleetQuery::default()
     };
     let worst_first = ["data/load", "shop/api", "data/etl", "data/web", "shop/web"];
     assert_eq!(names(FleetQuery::default()).0, worst_first);
@@ -352,35 +306,21 @@ fn the_fleet_is_counted_searched_sorted_and_paged() {
     };
     assert_eq!(names(query), (vec!["shop/api".to_owned()], 2));
     let view = page.fleet(&Visible::All, &FleetQuery::default()).unwrap();
-    assert_eq!(
-        (
-            view.current,
-            view.counts[&Word::Short],
-            view.counts[&Word::Fine]
-        ),
-        (23, 2, 3)
-    );
+    let counts = [Word::Short, Word::Fine].map(|word| view.counts[&word]);
+    assert_eq!((view.current, counts), (23, [2, 3]));
 }
 
 #[test]
 fn an_order_or_a_limit_that_is_not_known_is_refused() {
     let page = five();
-    let sort = |sort: &str| FleetQuery {
-        sort: sort.to_owned(),
+    let limit = FleetQuery {
+        limit: Some(201),
         ..FleetQuery::default()
     };
+    let orders = "sort: expected one of word, name, current, desired, window";
     for (query, expected) in [
-        (
-            sort("age"),
-            "sort: expected one of word, name, current, desired, window",
-        ),
-        (
-            FleetQuery {
-                limit: Some(201),
-                ..FleetQuery::default()
-            },
-            "limit: expected 1 to 200, got 201",
-        ),
+        (sort("age"), orders),
+        (limit, "limit: expected 1 to 200, got 201"),
     ] {
         let error = page.fleet(&Visible::All, &query).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
@@ -615,11 +555,7 @@ fn windows_are_of_their_own_zone_and_weeks_of_the_readers() {
 #[test]
 fn a_span_without_sense_is_refused() {
     let page = five();
-    let key = ObjectKey {
-        resource: "effectivehorizontalpodautoscalers".to_owned(),
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-    };
+    let key = key_of(&Sync::of("shop", "web", 5, 4.8).autoscaler);
     for (from, until) in [
         (Some(10), Some(10)),
         (Some(i64::MIN), Some(i64::MAX)),
@@ -800,30 +736,18 @@ fn a_sentence_begins_with_the_bound_that_is_in_the_way() {
             "10 serve, and the demand needs 13.2, maxReplicas is 10, and 14 are asked for; ",
         ),
     ] {
-        let page = page();
-        Sync::of("shop", "web", ready, demand).record(page.log());
-        let view = page.fleet(&Visible::All, &FleetQuery::default()).unwrap();
-        let row = view.rows.first().unwrap();
+        let row = row_of(ready, demand, |_| {});
         assert!(row.sentence.starts_with(expected), "{row:?}");
     }
     let page = page();
     let sync = Sync::of("shop", "web", 10, 10.5);
     let mut decision = sync.decision();
     decision.maximum = Some(Replicas::new(12));
-    page.log().record(Record {
-        at: NOW,
-        autoscaler: &sync.autoscaler,
-        status: &Sync::status(&decision),
-        decided: Some(sync.decided(&decision)),
-    });
-    let view = page.fleet(&Visible::All, &FleetQuery::default()).unwrap();
-    let row = view.rows.first().unwrap();
+    sync.record_decided(page.log(), &decision, &Sync::status(&decision));
+    let row = first_row(&page);
     assert_eq!(row.word, Word::Capped);
-    assert!(
-        row.sentence
-            .starts_with("12 replicas are asked for, and maxReplicas is 10; "),
-        "{row:?}"
-    );
+    let expected = "12 replicas are asked for, and maxReplicas is 10; ";
+    assert!(row.sentence.starts_with(expected), "{row:?}");
 }
 
 /// The remedy for a condition of an autoscaler that was recorded at these times with this demand.
@@ -892,19 +816,10 @@ fn a_metric_without_a_value_is_no_fault_of_the_metrics_api() {
     let sync = Sync::of("shop", "web", 4, 3.8);
     let decision = sync.decision();
     let mut status = Sync::status(&decision);
-    set(
-        &mut status,
-        "ScalingActive",
-        "False",
-        "FailedGetExternalMetric",
-    );
+    let failed = "FailedGetExternalMetric";
+    set(&mut status, "ScalingActive", "False", failed);
     let advice = |status: &Status| {
-        page.log().record(Record {
-            at: NOW,
-            autoscaler: &sync.autoscaler,
-            status,
-            decided: Some(sync.decided(&decision)),
-        });
+        sync.record_decided(page.log(), &decision, status);
         let view = page.autoscaler(&key_of(&sync.autoscaler), &Visible::All);
         view.unwrap().conditions.remove(0).remedy.unwrap().text
     };

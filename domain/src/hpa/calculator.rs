@@ -500,8 +500,13 @@ mod tests {
         count: u32,
     ) -> Result<MetricProposal, Cause> {
         let settings = Settings::default();
+        propose(metric, reading, &context(&settings, count)).map_err(|e| e.reason)
+    }
+
+    /// A workload of this many pods, none of which is listed.
+    fn context(settings: &Settings, count: u32) -> MetricContext<'_> {
         let count = Replicas::new(count);
-        let context = MetricContext {
+        MetricContext {
             scale: Scale {
                 spec: count,
                 status: count,
@@ -510,10 +515,9 @@ mod tests {
             undelivered: Replicas::ZERO,
             pods: &[],
             tolerance: Tolerance { down: 0.1, up: 0.1 },
-            settings: &settings,
+            settings,
             now: Timestamp::UNIX_EPOCH,
-        };
-        propose(metric, reading, &context).map_err(|e| e.reason)
+        }
     }
 
     #[test]
@@ -524,18 +528,10 @@ mod tests {
                 value: MetricValue::default(),
                 basis: Basis::default(),
             };
-            let count = Replicas::new(6);
+            let settings = Settings::default();
             let context = MetricContext {
-                scale: Scale {
-                    spec: count,
-                    status: count,
-                },
-                unseen: Replicas::ZERO,
                 undelivered: Replicas::new(undelivered),
-                pods: &[],
-                tolerance: Tolerance { down: 0.1, up: 0.1 },
-                settings: &Settings::default(),
-                now: Timestamp::UNIX_EPOCH,
+                ..context(&settings, 6)
             };
             let proposal = held_by_undelivered(proposal, &context);
             (proposal.replicas.get(), proposal.basis.undelivered)
@@ -561,20 +557,14 @@ mod tests {
             average_value,
             ..MetricValue::default()
         };
-        let (per_pod, whole) = (
-            external(Target::AverageValue(1000)),
-            external(Target::Value(1000)),
-        );
+        let per_pod = external(Target::AverageValue(1000));
+        let whole = external(Target::Value(1000));
+        let most = Ok((i32::MAX.unsigned_abs(), average(Some(i64::MAX))));
         for (metric, milli, current, want) in [
             (&per_pod, 2500, 0, Ok((3, average(None)))),
             (&per_pod, 2500, 1, Ok((3, average(Some(2500))))),
             (&per_pod, 2050, 2, Ok((2, average(Some(1025))))),
-            (
-                &per_pod,
-                i64::MAX,
-                2,
-                Ok((i32::MAX.unsigned_abs(), average(Some(i64::MAX)))),
-            ),
+            (&per_pod, i64::MAX, 2, most),
             (&per_pod, -5000, 2, Ok((0, average(Some(-2500))))),
             (&whole, 1050, 0, Ok((2, value(1050)))),
             (&whole, 1050, 7, Ok((7, value(1050)))),
@@ -607,36 +597,20 @@ mod tests {
         };
         let total = |values: &[i64]| Ok(Measured::Total(values.to_vec()));
         let failed = Err(Unavailable::new(Cause::NotRead, "503"));
+        let unknown = MetricSpec::Unknown("Sun".into());
+        let unusable = [Target::Unusable, Target::Utilization(5)].map(external);
+        let unused = Ok(Measured::Usage(Vec::new()));
+        let unsampled = Ok(Measured::Samples(Vec::new()));
         for (metric, reading, want) in [
-            (
-                MetricSpec::Unknown("Sun".into()),
-                total(&[1]),
-                Cause::UnknownType,
-            ),
-            (
-                external(Target::Unusable),
-                total(&[1]),
-                Cause::UnusableTarget,
-            ),
-            (
-                external(Target::Utilization(5)),
-                total(&[1]),
-                Cause::UnusableTarget,
-            ),
+            (unknown, total(&[1]), Cause::UnknownType),
+            (unusable[0].clone(), total(&[1]), Cause::UnusableTarget),
+            (unusable[1].clone(), total(&[1]), Cause::UnusableTarget),
             (cpu.clone(), total(&[1]), Cause::NotRead),
-            (
-                cpu.clone(),
-                Ok(Measured::Usage(Vec::new())),
-                Cause::NoSamples,
-            ),
+            (cpu.clone(), unused, Cause::NoSamples),
             (external(target), total(&[]), Cause::NoSamples),
             (object(target), total(&[]), Cause::NoSamples),
             (object(target), total(&[1, 2]), Cause::NotRead),
-            (
-                external(target),
-                Ok(Measured::Samples(Vec::new())),
-                Cause::NotRead,
-            ),
+            (external(target), unsampled, Cause::NotRead),
             (external(target), failed, Cause::NotRead),
         ] {
             assert_eq!(

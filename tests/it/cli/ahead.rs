@@ -10,8 +10,7 @@ const THURSDAY: &str = "--from 2026-03-05T00:00:00Z --to 2026-03-06T00:00:00Z";
 #[test]
 fn a_span_is_shown_in_80_columns_with_the_reason_of_every_change() {
     let text = run(&format!("{LINE} {THURSDAY}")).unwrap().text;
-    let narrow = text.lines().all(|line| line.chars().count() <= 80);
-    assert!(narrow, "{text}");
+    assert_narrow(&text);
     matches_snapshot("plan-ahead.txt", &text);
     let ascii = run(&format!("{LINE} {THURSDAY} --ascii")).unwrap().text;
     assert!(ascii.is_ascii(), "{ascii}");
@@ -36,19 +35,9 @@ fn a_span_has_the_same_counts_as_json_and_as_csv() {
         }
         let of_json = json["changes"].as_array().unwrap().iter();
         let of_json: Vec<_> = of_json
-            .map(|it| {
-                (
-                    it["at"].as_str(),
-                    it["to"].to_string(),
-                    it["source"].as_str(),
-                )
-            })
+            .map(|it| json!([it["at"], it["to"].to_string(), it["source"]]))
             .collect();
-        let changes = changes.into_iter();
-        let changes: Vec<_> = changes
-            .map(|(at, to, source)| (Some(at), to.to_owned(), Some(source)))
-            .collect();
-        assert_eq!(of_json, changes, "{line}");
+        assert_eq!(json!(of_json), json!(changes), "{line}");
         let minutes = rows.iter().map(|row| row[1].parse::<f64>().unwrap());
         let hours = minutes.sum::<f64>() / 60.0;
         assert!((json["replicaHours"].as_f64().unwrap() - hours).abs() < 1e-6);
@@ -108,14 +97,11 @@ fn a_forecast_reaches_a_week_and_cron_windows_a_year() {
 #[test]
 fn a_workload_of_metrics_alone_has_nothing_to_expect() {
     let text = std::fs::read_to_string("examples/php-apache.yaml").unwrap();
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("metrics-alone.yaml");
-    std::fs::write(&file, text.replace("  prediction: {}\n", "")).unwrap();
-    let line = LINE.replace("examples/php-apache.yaml", file.to_str().unwrap());
+    let file = written("metrics-alone.yaml", text.replace("  prediction: {}\n", ""));
+    let line = LINE.replace("examples/php-apache.yaml", &file);
     let expected = "--from and --to need spec.prediction or spec.crons: what metrics will ask for is not known ahead";
-    assert_eq!(
-        failure(&format!("{line} {THURSDAY}")),
-        (Exit::Usage, expected.to_owned())
-    );
+    let found = failure(&format!("{line} {THURSDAY}"));
+    assert_eq!(found, (Exit::Usage, expected.to_owned()));
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! `foretide backtest --max-cost-percent`: several autoscalers that share a budget.
 
-use std::{path::PathBuf, sync::LazyLock};
+use std::sync::LazyLock;
 
 use super::*;
 
 const MINUTES: u32 = 62 * 60;
 
 /// Writes three days of minutes of a wave with bursts of a size, from a minute on.
-fn history(name: &str, burst: f64, first: u32) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("budget-{name}.csv"));
+fn history(name: &str, burst: f64, first: u32) -> String {
     let line = |minute: u32| {
         let wave = 60.0 + 30.0 * (f64::from(minute % 1440) / 229.2).sin();
         let noise = |factor: f64| {
@@ -23,16 +22,11 @@ fn history(name: &str, burst: f64, first: u32) -> PathBuf {
         let demand = wave + 5.0 * noise(12.9898) + bursts;
         format!("{},{demand:.3}\n", 1_772_323_200 + u64::from(minute) * 60)
     };
-    std::fs::write(
-        &path,
-        (first..first + MINUTES).map(line).collect::<String>(),
-    )
-    .unwrap();
-    path
+    let lines = (first..first + MINUTES).map(line);
+    written(&format!("budget-{name}.csv"), lines.collect::<String>())
 }
 
-fn manifests() -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("budget.yaml");
+fn manifests() -> String {
     let one = |(name, prediction): (&str, &str)| {
         format!(
             "---\napiVersion: autoscaling.crane.io/v1alpha1\nkind: EffectiveHorizontalPodAutoscaler\n\
@@ -46,12 +40,11 @@ fn manifests() -> PathBuf {
         ("steady", "{}"),
         ("own", "{quantile: 0.95}"),
     ];
-    std::fs::write(&path, all.map(one).concat()).unwrap();
-    path
+    written("budget.yaml", all.map(one).concat())
 }
 
 /// The files of all tests.
-static FILES: LazyLock<(PathBuf, [PathBuf; 3])> = LazyLock::new(|| {
+static FILES: LazyLock<(String, [String; 3])> = LazyLock::new(|| {
     let histories = [("bursty", 90.0), ("steady", 0.0), ("own", 45.0)];
     (
         manifests(),
@@ -60,11 +53,9 @@ static FILES: LazyLock<(PathBuf, [PathBuf; 3])> = LazyLock::new(|| {
 });
 
 fn line() -> String {
-    let (manifests, histories) = &*FILES;
-    let [bursty, steady, own] = histories.each_ref().map(|path| path.display());
+    let (manifests, [bursty, steady, own]) = &*FILES;
     format!(
-        "backtest -f {} --csv bursty={bursty} --csv steady={steady} --csv own/external.queue={own} --warm-up 48h",
-        manifests.display(),
+        "backtest -f {manifests} --csv bursty={bursty} --csv steady={steady} --csv own/external.queue={own} --warm-up 48h"
     )
 }
 
@@ -95,22 +86,16 @@ fn the_budget_chooses_the_quantiles_that_the_specs_do_not() {
 
 #[test]
 fn the_table_has_every_run_and_the_sums_in_80_columns() {
-    let text = run(&format!("{} --max-cost-percent 15%", line()))
-        .unwrap()
-        .text;
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
-    matches_snapshot("backtest-budget.txt", &text);
+    let output = run(&format!("{} --max-cost-percent 15%", line())).unwrap();
+    assert_narrow(&output.text);
+    matches_snapshot("backtest-budget.txt", &output.text);
 }
 
 #[test]
 fn what_a_shared_budget_cannot_use_is_reported() {
     let (manifests, [_, steady, own]) = &*FILES;
-    let one = format!("backtest -f {} --max-cost-percent 15", manifests.display());
-    let later = history("later", 0.0, MINUTES);
-    let apart = line().replace(&*steady.to_string_lossy(), &later.to_string_lossy());
+    let one = format!("backtest -f {manifests} --max-cost-percent 15");
+    let apart = line().replace(steady, &history("later", 0.0, MINUTES));
     for (line, exit, expected) in [
         (
             format!("{one} -o csv"),
@@ -123,7 +108,7 @@ fn what_a_shared_budget_cannot_use_is_reported() {
             "--csv FILE or --prometheus URL is required: the history of external.queue",
         ),
         (
-            format!("{one} --warm-up 48h --name own --csv {}", own.display()),
+            format!("{one} --warm-up 48h --name own --csv {own}"),
             Exit::Usage,
             "--max-cost-percent: expected an autoscaler with spec.prediction of the algorithm auto, without quantile and \
              maxUnderProvisionedPercent, and with a target per replica",

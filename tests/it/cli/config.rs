@@ -1,25 +1,12 @@
 //! The configuration file on the command line: `validate`, and the precedence of its values in a process.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 use foretide::{cli::Exit, config::ConfigFile};
 
-use super::run;
+use super::{run, written};
 
 const DOCUMENT: &str = include_str!("../../../docs/configuration.md");
-
-/// Writes a file of this name in the folder of tests.
-fn written(name: &str, text: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("config-files");
-    fs::create_dir_all(&folder).unwrap();
-    let path = folder.join(name);
-    fs::write(&path, text).unwrap();
-    path
-}
 
 #[test]
 fn every_example_of_the_page_is_a_valid_configuration() {
@@ -39,12 +26,12 @@ fn every_example_of_the_page_is_a_valid_configuration() {
 fn validate_checks_a_configuration_file() {
     let head = "apiVersion: foretide.io/v1alpha1\nkind: ControllerConfig\n";
     let checked = |name: &str, text: &str| {
-        let path = written(name, &format!("{head}{text}"));
-        let output = run(&format!("validate -f {}", path.display())).unwrap();
-        let text = output
-            .text
-            .replace(&format!("{}/", path.parent().unwrap().display()), "");
-        (output.exit, text)
+        let path = written(name, format!("{head}{text}"));
+        let output = run(&format!("validate -f {path}")).unwrap();
+        (
+            output.exit,
+            output.text.replace(path.trim_end_matches(name), ""),
+        )
     };
     let valid = checked("valid.yaml", "syncPeriod: 30s\n");
     let summary = "1 configuration valid, 0 errors, 0 warnings\n".to_owned();
@@ -59,32 +46,22 @@ fn validate_checks_a_configuration_file() {
     let line = text.lines().next().unwrap();
     assert_eq!(line, quoted.replace("config.yaml", "typo.yaml"));
 
-    let (exit, text) = checked(
-        "http.yaml",
-        "prometheus:\n  url: http://p\n  bearerTokenFile: absent\n",
-    );
+    let http = "prometheus:\n  url: http://p\n  bearerTokenFile: absent\n";
+    let (exit, text) = checked("http.yaml", http);
     assert_eq!(exit, Exit::Invalid);
-    assert!(
-        text.contains("http.yaml:4: error: prometheus.url: the URL is not encrypted"),
-        "{text}"
-    );
-    assert!(
-        text.contains("warning: absent does not exist here"),
-        "{text}"
-    );
-    let (_, text) = checked(
-        "field.yaml",
-        "prometheus:\n  url: https://p\n  tls: {keyFile: k}\n",
-    );
-    assert!(
-        text.contains("field.yaml:5: error: prometheus.tls: expected certFile"),
-        "{text}"
-    );
+    let unencrypted = "http.yaml:4: error: prometheus.url: the URL is not encrypted";
+    assert!(text.contains(unencrypted), "{text}");
+    let absent = "warning: absent does not exist here";
+    assert!(text.contains(absent), "{text}");
+    let keyless = "prometheus:\n  url: https://p\n  tls: {keyFile: k}\n";
+    let (_, text) = checked("field.yaml", keyless);
+    let expected = "field.yaml:5: error: prometheus.tls: expected certFile";
+    assert!(text.contains(expected), "{text}");
 }
 
 /// The output of the controller, which exits at once, because the port that it should listen on is not an address of
 /// this machine, or earlier.
-fn said(file: &Path, flags: &[&str], environment: &[(&str, &str)]) -> String {
+fn said(file: &str, flags: &[&str], environment: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
     command
         .arg("controller")
@@ -106,8 +83,7 @@ fn a_flag_beats_the_environment_which_beats_the_file() {
     assert!(said(&file, &[], &environment).contains("cannot listen on 203.0.113.2:1"));
     let flags = ["--listen=203.0.113.3:1"];
     assert!(said(&file, &flags, &environment).contains("cannot listen on 203.0.113.3:1"));
-    let absent = file.with_file_name("absent.yaml");
-    let said = said(&absent, &[], &[]);
+    let said = said(&file.replace("listen.yaml", "absent.yaml"), &[], &[]);
     assert!(
         said.contains("cannot read the configuration file"),
         "{said}"

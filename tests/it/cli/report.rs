@@ -14,15 +14,6 @@ const LINE: &str = "backtest -f examples/php-apache.yaml -f examples/php-apache-
                     --csv examples/history/php-apache-cpu.csv --from 2026-03-05T00:00:00Z";
 const SCRIPT: &str = "<script>alert('1')</script>";
 
-fn context() -> CommandContext {
-    CommandContext {
-        screen: PLAIN,
-        local: Zone::utc(),
-        now: "2026-03-02T12:00:00Z".parse().unwrap(),
-        machine: foretide_base::machine::Machine::system(),
-    }
-}
-
 fn named(name: &str) -> NamedText {
     NamedText {
         name: name.to_owned(),
@@ -45,7 +36,9 @@ fn experiment() -> Experiment {
 }
 
 fn result(experiment: &Experiment) -> Result<LabReport, Failure> {
-    lab::run(experiment, &context(), &mut |_| ControlFlow::Continue(()))
+    lab::run(experiment, &context(NOW.parse().unwrap()), &mut |_| {
+        ControlFlow::Continue(())
+    })
 }
 
 /// The exact values in the row of a page's table that begins with `name`, in the table with this caption.
@@ -218,9 +211,7 @@ fn a_changed_lab_has_exactly_the_output_for_its_manifest() {
     ] {
         assert!(manifest.contains(changed), "{changed} in {manifest}");
     }
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("changed.yaml");
-    fs::write(&file, manifest).unwrap();
-    let line = LINE.replace(AUTOSCALER, file.to_str().unwrap());
+    let line = LINE.replace(AUTOSCALER, &written("changed.yaml", manifest));
     assert_eq!(lab.json(), run(&format!("{line} -o json")).unwrap().text);
     assert_ne!(lab.json(), run(&format!("{LINE} -o json")).unwrap().text);
     assert_eq!(as_json(&format!("{line} -o json"))["bounds"]["min"], 3);
@@ -257,8 +248,8 @@ fn the_quantile_in_force_has_the_same_score_in_a_sweep() {
     let hours: Vec<_> = sweep.iter().map(|it| it["replicaHours"].as_f64()).collect();
     assert!(hours.is_sorted() && hours[0] < hours[5], "{hours:?}");
     let text = run(&format!("{LINE} --sweep")).unwrap().text;
-    let narrow = text.lines().all(|line| line.chars().count() <= 80);
-    assert!(narrow && text.contains("\n    0.94 "), "{text}");
+    assert_narrow(&text);
+    assert!(text.contains("\n    0.94 "), "{text}");
 }
 
 #[test]
@@ -276,21 +267,29 @@ fn a_lab_tells_its_progress_and_stops_when_it_is_asked_to() {
         ..experiment()
     };
     let mut told = Vec::new();
-    let done = lab::run(&experiment, &context(), &mut |fraction| {
-        told.push(fraction);
-        ControlFlow::Continue(())
-    });
+    let done = lab::run(
+        &experiment,
+        &context(NOW.parse().unwrap()),
+        &mut |fraction| {
+            told.push(fraction);
+            ControlFlow::Continue(())
+        },
+    );
     assert!(done.is_ok() && told.is_sorted());
     assert!((told.last().unwrap() - 1.0).abs() < 1e-9, "{told:?}");
     // Stops in the first run, in that of the baseline, and in the sweep.
     for limit in [0.1, 1.0 / 3.0, 0.6] {
-        let stopped = lab::run(&experiment, &context(), &mut |fraction| {
-            if fraction >= limit - 1e-9 {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        });
+        let stopped = lab::run(
+            &experiment,
+            &context(NOW.parse().unwrap()),
+            &mut |fraction| {
+                if fraction >= limit - 1e-9 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            },
+        );
         let message = stopped.unwrap_err().message;
         assert_eq!(message, "the back-test was stopped before its end");
     }

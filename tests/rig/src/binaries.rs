@@ -257,33 +257,18 @@ mod tests {
 
     #[test]
     fn programs_name_the_versions_that_they_are_built_from() {
-        let control_plane = include_str!("../go/control-plane/go.mod");
+        let ours = include_str!("../go/control-plane/go.mod");
         let helm_3 = include_str!("../go/helm-3/go.mod");
+        let kubernetes = "gitVersion=v1.";
+        let [helm_4, of_helm_3] = [
+            "v4/internal/version.version=",
+            "v3/internal/version.version=",
+        ];
         for (module, pins, flag, dependency) in [
-            (
-                &CONTROL_PLANE,
-                control_plane,
-                "gitVersion=v1.",
-                "k8s.io/kubernetes v1.",
-            ),
-            (
-                &CLIENTS,
-                control_plane,
-                "gitVersion=v1.",
-                "k8s.io/kubectl v0.",
-            ),
-            (
-                &CLIENTS,
-                control_plane,
-                "v4/internal/version.version=",
-                "helm.sh/helm/v4 ",
-            ),
-            (
-                &HELM_3,
-                helm_3,
-                "v3/internal/version.version=",
-                "helm.sh/helm/v3 ",
-            ),
+            (&CONTROL_PLANE, ours, kubernetes, "k8s.io/kubernetes v1."),
+            (&CLIENTS, ours, kubernetes, "k8s.io/kubectl v0."),
+            (&CLIENTS, ours, helm_4, "helm.sh/helm/v4 "),
+            (&HELM_3, helm_3, of_helm_3, "helm.sh/helm/v3 "),
         ] {
             let after = |text: &str, before: &str| {
                 let (_, rest) = text.split_once(before)?;

@@ -58,7 +58,7 @@ async fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say(&format!("rig: {}", with_sources(&failure)));
+            say(&format!("rig: {failure:?}"));
             ExitCode::FAILURE
         }
     }
@@ -116,15 +116,4 @@ fn build() -> rig::Result<()> {
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
-}
-
-fn with_sources(failure: &dyn std::error::Error) -> String {
-    let mut text = failure.to_string();
-    let mut next = failure.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

@@ -218,18 +218,7 @@ impl Prometheus {
         url.query_pairs_mut()
             .append_pair("query", promql)
             .append_pair("time", &at.to_string());
-        let failed = |source| Error::Query {
-            query: promql.to_owned(),
-            source,
-        };
-        let answer = self
-            .get(url)
-            .send()
-            .await
-            .and_then(reqwest::Response::error_for_status);
-        let body = answer.map_err(failed)?.bytes().await.map_err(failed)?;
-        let mut body: Value = serde_json::from_slice(&body).map_err(Error::json("an answer"))?;
-        Ok(body.get_mut("data").map(Value::take).unwrap_or_default())
+        self.data_of(url, promql).await
     }
 
     /// The alerts that are pending or firing, as `/api/v1/alerts` lists them.
@@ -238,19 +227,24 @@ impl Prometheus {
     /// [`Error::Query`] when it does not answer, or with an error.
     pub async fn alerts(&self) -> Result<Vec<Value>> {
         let url = format!("{}/api/v1/alerts", self.url());
+        let mut data = self.data_of(url, "alerts").await?;
+        Ok(match data.get_mut("alerts").map(Value::take) {
+            Some(Value::Array(alerts)) => alerts,
+            _ => Vec::new(),
+        })
+    }
+
+    /// The `data` of the answer to this query.
+    async fn data_of(&self, url: impl reqwest::IntoUrl, query: &str) -> Result<Value> {
         let failed = |source| Error::Query {
-            query: "alerts".to_owned(),
+            query: query.to_owned(),
             source,
         };
         let answer = self.get(url).send().await;
         let answer = answer.and_then(reqwest::Response::error_for_status);
         let body = answer.map_err(failed)?.bytes().await.map_err(failed)?;
         let mut body: Value = serde_json::from_slice(&body).map_err(Error::json("an answer"))?;
-        let alerts = body.pointer_mut("/data/alerts").map(Value::take);
-        Ok(match alerts {
-            Some(Value::Array(alerts)) => alerts,
-            _ => Vec::new(),
-        })
+        Ok(body.get_mut("data").map(Value::take).unwrap_or_default())
     }
 
     async fn import(&self, open_metrics: &str) -> Result<()> {

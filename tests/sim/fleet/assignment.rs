@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use simkube::faults::Plan;
 
-use super::world::{Bounds, plain, window, with_preferences};
-use crate::cluster::Cluster;
+use super::world::{Bounds, plain, three, with_preferences};
+use crate::cluster::{Cluster, window};
 
-const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 6), ("member3", 20)];
+const ROOMS: [(&str, u64); 3] = three([10, 6, 20]);
 /// Part of the reason of a member that keeps pods while its share is zero.
 const NO_SHARE: &str = "its share is 0";
 
@@ -16,31 +15,29 @@ const NO_SHARE: &str = "its share is 0";
 type Case = (Value, Vec<(&'static str, Bounds)>);
 
 fn cases() -> Vec<Case> {
-    let weights = [("member1", 1), ("member2", 2), ("member3", 3)];
     let two_priorities = [("member2", 2), ("member1", 1)];
-    let priorities = [("member2", 3), ("member1", 2), ("member3", 1)];
-    let three = |[first, second, third]: [Bounds; 3]| {
-        vec![("member1", first), ("member2", second), ("member3", third)]
-    };
     vec![
         // 25 over 1:2:3 is 4.17, 8.33, 12.5; the remaining replica goes to the heaviest.
         (
-            with_preferences("StaticWeighted", "staticWeight", &weights),
-            three([(1, 4), (2, 8), (3, 13)]),
+            with_preferences("StaticWeighted", "staticWeight", &three([1, 2, 3])),
+            three([(1, 4), (2, 8), (3, 13)]).into(),
         ),
         // By capacity, 10:6:20: 6.94, 4.17, 13.89, with two remaining replicas for the heaviest. 6 gives 1.67, 1, 3.33.
-        (plain("DynamicWeighted"), three([(1, 7), (1, 4), (4, 14)])),
+        (
+            plain("DynamicWeighted"),
+            three([(1, 7), (1, 4), (4, 14)]).into(),
+        ),
         // The highest priority is filled before the next. An HPA needs a minimum of one.
         (
-            with_preferences("Prioritized", "priority", &priorities),
-            three([(1, 10), (6, 6), (1, 9)]),
+            with_preferences("Prioritized", "priority", &three([2, 3, 1])),
+            three([(1, 10), (6, 6), (1, 9)]).into(),
         ),
         // A member without a priority gets nothing; replicas that no member can run go to the first.
         (
             with_preferences("Prioritized", "priority", &two_priorities),
             vec![("member1", (1, 10)), ("member2", (6, 15))],
         ),
-        (plain("Duplicated"), three([(6, 25); 3])),
+        (plain("Duplicated"), three([(6, 25); 3]).into()),
         // The largest member comes first.
         (
             plain("Aggregated"),
@@ -69,12 +66,12 @@ fn shows(cluster: &mut Cluster, what: &str, wanted: &[(&str, Bounds)]) {
         .iter()
         .map(|(name, bounds)| ((*name).to_owned(), *bounds))
         .collect();
-    cluster.until_shown(90, what, &|cluster| shown(cluster) == wanted);
+    cluster.until(90, what, |cluster| shown(cluster) == wanted);
 }
 
 /// Waits until status divides all of the maximum, with this reason for the second member, whose maximum `wanted` accepts.
 fn second_has(cluster: &mut Cluster, what: &str, reason: &str, wanted: fn(Option<u64>) -> bool) {
-    cluster.until_shown(120, what, &|cluster| {
+    cluster.until(120, what, |cluster| {
         let found = shown(cluster);
         let of_second = found.get("member2").map(|(_, max)| *max);
         let all: u64 = found.values().map(|(_, max)| max).sum();
@@ -84,7 +81,7 @@ fn second_has(cluster: &mut Cluster, what: &str, reason: &str, wanted: fn(Option
 
 #[test]
 fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_writes_nothing() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    let mut cluster = Cluster::fleet(&ROOMS);
     // No moves, because this test checks assignments only.
     let quiet = json!({"cooldownSeconds": 600});
     let more = json!({
@@ -128,7 +125,7 @@ fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_writes_nothing()
         shows(&mut cluster, &what, &expected);
         assert_eq!(cluster.condition("Assigned"), "True/Assigned");
         // Counts above the bounds fall, and counts below them rise.
-        cluster.until_shown(90, "counts within the bounds", &|cluster| {
+        cluster.until(90, "counts within the bounds", |cluster| {
             expected.iter().all(|(name, (min, max))| {
                 cluster
                     .counts(name)
@@ -150,11 +147,7 @@ fn a_preview_shows_moves(cluster: &mut Cluster) {
         },
     }));
     // 25 over 10:25:20, because it is declared elastic. 6 gives 1.09, 2.73, 2.18.
-    let start = [
-        ("member1", (1, 4)),
-        ("member2", (3, 12)),
-        ("member3", (2, 9)),
-    ];
+    let start = three([(1, 4), (3, 12), (2, 9)]);
     shows(cluster, "as if it grew", &start);
     cluster.edit_fleet(&json!({"crons": window(11)}));
     cluster.until(60, "eleven as a floor", |cluster| {
@@ -194,7 +187,7 @@ fn an_excluded_member_is_drained_when_others_are_ready(cluster: &mut Cluster) {
         &[("member1", 4), ("member2", 0), ("member3", 10)],
     );
     cluster.edit_fleet(&json!({"clusterAffinity": {"exclude": ["member3"]}}));
-    cluster.until_shown(300, "the third is drained", &|cluster| {
+    cluster.until(300, "the third is drained", |cluster| {
         assert!(cluster.serving() >= 13, "too few serve: {}", cluster.show());
         cluster.counts("member3") == Some((0, 0))
     });

@@ -1,10 +1,9 @@
 //! Others who scale the same workload in a member are named and not fought; and what the hub does not own it does not place.
 
 use serde_json::{Value, json};
-use simkube::faults::Plan;
 
-use super::world::{FLEETS, begun, deployment, fleet, settled, shop, window};
-use crate::cluster::{Cluster, DENIED, HUB, SHOP, external, namespace};
+use super::world::{FLEETS, begun, deployment, fleet, settled};
+use crate::cluster::{self, Cluster, DENIED, HUB, SHOP, cpu, external, namespace, window};
 use crate::keda::{scaled_object, scaled_objects};
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/shop";
@@ -15,7 +14,7 @@ fn a_conflicting_foreign_hpa_is_named_and_its_counts_are_those_of_no_other_write
         ("Auto", 0, "Foreign: horizontalpodautoscaler by-hand"),
         ("Preview", 10, "Steady: "),
     ] {
-        let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
+        let mut cluster = Cluster::fleet(&[("one", 10), ("two", 10)]);
         cluster.deploy_everywhere(2);
         cluster.foreign_hpa("two", true);
         cluster.ask_for(
@@ -56,7 +55,7 @@ fn a_foreign_writer_of_replicas_is_named_and_not_overwritten() {
 
 #[test]
 fn a_workload_that_keda_has_paused_in_a_member_is_not_scaled_there() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
+    let mut cluster = Cluster::fleet(&[("one", 10), ("two", 10)]);
     cluster.site("two").create(&scaled_objects());
     cluster.deploy_everywhere(2);
     cluster.evenly(4_000);
@@ -67,7 +66,7 @@ fn a_workload_that_keda_has_paused_in_a_member_is_not_scaled_there() {
     cluster.site("two").create(&scaled_object(SHOP, &paused));
     cluster.deploy("two", 1);
     let why = "Foreign: KEDA has paused it by ScaledObject web; its replicas are not changed";
-    cluster.until(60, why, |cluster| cluster.has_reason("two", why));
+    cluster.until_reason(60, "two", why);
     for _restart in 0..2 {
         cluster.run_for(60);
         assert!(cluster.has_reason("two", why), "{}", cluster.show());
@@ -118,7 +117,7 @@ fn only_changes_by_others_are_reported_as_restored() {
 
 #[test]
 fn the_younger_of_two_fleets_and_one_beside_a_foreign_hpa_place_nothing() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
+    let mut cluster = Cluster::fleet(&[("one", 10), ("two", 10)]);
     let hub = json!({"workloadSource": "Hub"});
     let mut older = fleet(SHOP, "StaticWeighted", (2, 20), &hub);
     older["metadata"]["name"] = json!("older");
@@ -128,14 +127,12 @@ fn the_younger_of_two_fleets_and_one_beside_a_foreign_hpa_place_nothing() {
     cluster.run_for(5);
     cluster.ask_for("StaticWeighted", (2, 20), &hub);
     cluster.start("pod-0");
-    cluster.until(60, "it is younger", |cluster| {
-        cluster.condition("Ready") == "False/TargetConflict"
-    });
+    cluster.until_condition(60, "Ready", "False/TargetConflict");
     cluster.run_for(45);
     assert_eq!(cluster.member_writes(), Vec::<String>::new());
 
     cluster.server.delete(FLEETS, SHOP, "older");
-    let mut by_hand = shop(SHOP, 4);
+    let mut by_hand = cluster::deployment(SHOP, SHOP, 4);
     by_hand["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:0");
     cluster.site("two").create(&by_hand);
     cluster.foreign_hpa("two", true);
@@ -150,7 +147,7 @@ fn the_younger_of_two_fleets_and_one_beside_a_foreign_hpa_place_nothing() {
 
 #[test]
 fn a_workload_that_the_hub_did_not_place_is_neither_drained_nor_deleted() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
+    let mut cluster = Cluster::fleet(&[("one", 10), ("two", 10)]);
     cluster.deploy(HUB, 0);
     cluster.deploy_everywhere(3);
     cluster.evenly(900);
@@ -165,7 +162,7 @@ fn a_workload_that_the_hub_did_not_place_is_neither_drained_nor_deleted() {
 
 #[test]
 fn problems_of_the_placed_workload_are_reported_with_the_assignment() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10)]);
+    let mut cluster = Cluster::fleet(&[("one", 10)]);
     cluster.ask_for("StaticWeighted", (2, 20), &json!({"workloadSource": "Hub"}));
     cluster.start("pod-0");
     let unread = "; cannot read the workload to place from the hub";
@@ -174,7 +171,7 @@ fn problems_of_the_placed_workload_are_reported_with_the_assignment() {
     });
     assert!(cluster.condition("Ready").starts_with("False"));
     assert_eq!(cluster.member_writes(), Vec::<String>::new());
-    let mut template = shop(SHOP, 0);
+    let mut template = cluster::deployment(SHOP, SHOP, 0);
     template["spec"]["template"]["spec"]["volumes"] =
         json!([{"name": "files", "configMap": {"name": "files"}}]);
     cluster.server.create(&template);
@@ -186,10 +183,10 @@ fn problems_of_the_placed_workload_are_reported_with_the_assignment() {
 
 #[test]
 fn a_fleet_in_a_namespace_in_which_nothing_may_be_scaled_is_not_reconciled() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10)]);
+    let mut cluster = Cluster::fleet(&[("one", 10)]);
     let mut denied = fleet(SHOP, "StaticWeighted", (2, 20), &json!({}));
     denied["metadata"]["namespace"] = json!(DENIED);
-    let mut target = shop(SHOP, 4);
+    let mut target = cluster::deployment(SHOP, SHOP, 4);
     target["metadata"]["namespace"] = json!(DENIED);
     for server in [&cluster.server, cluster.site("one")] {
         server.create(&namespace(DENIED));
@@ -197,9 +194,7 @@ fn a_fleet_in_a_namespace_in_which_nothing_may_be_scaled_is_not_reconciled() {
     cluster.site("one").create(&target);
     cluster.server.create(&denied);
     cluster.start("pod-0");
-    cluster.until(60, "it says so", |cluster| {
-        cluster.condition("Ready") == "False/InvalidSpec"
-    });
+    cluster.until_condition(60, "Ready", "False/InvalidSpec");
     assert!(
         cluster
             .message("Ready")
@@ -217,7 +212,7 @@ fn a_fleet_in_a_namespace_in_which_nothing_may_be_scaled_is_not_reconciled() {
 fn the_specific_replicas_of_a_preview_are_divided_and_enforced() {
     let mut cluster = begun(&json!({"scaleStrategy": "Preview"}));
     cluster.edit_fleet(&json!({"specificReplicas": 7}));
-    cluster.until_shown(60, "seven", &|cluster| {
+    cluster.until(60, "seven", |cluster| {
         let counts = ["one", "two"].map(|name| cluster.counts(name).unwrap().0);
         counts.iter().sum::<u64>() == 7 && counts[0].abs_diff(counts[1]) == 1
     });
@@ -230,7 +225,7 @@ fn the_specific_replicas_of_a_preview_are_divided_and_enforced() {
 fn a_lost_member_leaves_no_total_of_a_metric_that_each_member_has() {
     let mut spec = external("queue");
     spec["metricScope"] = json!([{"metric": "external.queue", "scope": "Member"}]);
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
+    let mut cluster = Cluster::fleet(&[("one", 10), ("two", 10)]);
     cluster.deploy_everywhere(2);
     cluster.needs("queue", 4);
     cluster.ask_for("StaticWeighted", (2, 20), &spec);
@@ -243,14 +238,14 @@ fn a_lost_member_leaves_no_total_of_a_metric_that_each_member_has() {
 
 #[test]
 fn each_member_of_a_duplicated_fleet_is_scaled_separately() {
-    let cpu = json!([crate::cluster::cpu()]);
+    let cpu = json!([cpu()]);
     for (mode, metrics, crons, expected) in [
         ("Direct", &cpu, json!([]), [8, 2]),
         ("Direct", &cpu, window(6), [8, 6]),
         ("Direct", &json!([]), window(6), [6, 6]),
         ("Delegated", &cpu, window(6), [8, 6]),
     ] {
-        let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
+        let mut cluster = Cluster::fleet(&[("one", 10), ("two", 10)]);
         cluster.deploy_everywhere(2);
         cluster.locally(&[("one", 8_000), ("two", 2_000)]);
         cluster.ask_for(

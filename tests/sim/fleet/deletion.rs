@@ -1,7 +1,7 @@
 //! Deleted fleets: their HPAs go and the replicas stay, whoever answers; and what is not theirs, or cannot be read, stays.
 
 use serde_json::{Value, json};
-use simkube::{faults::Plan, network::Effect};
+use simkube::network::Effect;
 
 use super::world::{FLEETS, deployment, settled, with_preferences};
 use crate::cluster::{Cluster, HPAS, HUB, SHOP};
@@ -10,16 +10,12 @@ fn is_gone(cluster: &Cluster) -> bool {
     cluster.server.objects(FLEETS).is_empty()
 }
 
-fn with_hpas(cluster: &Cluster) -> Vec<String> {
-    cluster.bounds().into_keys().collect()
-}
-
 #[test]
 fn a_deleted_fleet_deletes_its_hpas_and_keeps_the_replicas() {
     let mut cluster = settled(&json!({}));
     cluster.delete_fleet();
     cluster.until(5, "it is gone", |cluster| {
-        is_gone(cluster) && with_hpas(cluster).is_empty()
+        is_gone(cluster) && cluster.with_hpas().is_empty()
     });
     cluster.run_for(60);
     assert!(cluster.has(&[("one", 2), ("two", 2)]), "{}", cluster.show());
@@ -41,7 +37,7 @@ fn a_deleted_fleet_is_released_although_its_members_were_never_listed() {
     cluster.run_for(280);
     assert!(!is_gone(&cluster));
     cluster.until(60, "it is gone", is_gone);
-    assert_eq!(with_hpas(&cluster), ["one", "two"]);
+    assert_eq!(cluster.with_hpas(), ["one", "two"]);
     let note = cluster.events("LeftBehind")[0].to_string();
     assert!(note.contains("one, two"), "{note}");
 }
@@ -57,16 +53,14 @@ fn a_fleet_that_is_deleted_while_its_sync_runs_leaves_no_hpa() {
     cluster.delete_fleet();
     cluster.until(50, "it is gone", is_gone);
     cluster.run_for(5);
-    assert_eq!(with_hpas(&cluster), Vec::<String>::new());
+    assert_eq!(cluster.with_hpas(), Vec::<String>::new());
 }
 
 #[test]
 fn a_retained_hpa_in_a_member_that_does_not_answer_is_kept_and_unmarked_later() {
     let mut cluster = settled(&json!({"deletionPolicy": "Retain"}));
     cluster.block("two");
-    cluster.until(60, "it is lost", |cluster| {
-        cluster.has_reason("two", "Unknown")
-    });
+    cluster.until_reason(60, "two", "Unknown");
     cluster.delete_fleet();
     cluster.until(330, "it is gone", is_gone);
     cluster.unblock("two");
@@ -77,7 +71,7 @@ fn a_retained_hpa_in_a_member_that_does_not_answer_is_kept_and_unmarked_later() 
     };
     assert!(is_marked(&cluster));
     cluster.until(120, "no mark is left", |cluster| !is_marked(cluster));
-    assert_eq!(with_hpas(&cluster), ["one", "two"]);
+    assert_eq!(cluster.with_hpas(), ["one", "two"]);
 }
 
 /// Creates an HPA in a member that says to be of a fleet that does not exist, of this hub or of another.
@@ -137,10 +131,10 @@ fn an_hpa_without_its_workload_is_deleted_and_keeps_the_finalizer_until_then() {
                 .is_some_and(|all| !all.is_empty())
         };
         cluster.run_for(60);
-        assert!(with_hpas(&cluster).contains(&"two".to_owned()) && is_held(&cluster));
+        assert!(cluster.with_hpas().contains(&"two".to_owned()) && is_held(&cluster));
         cluster.network().end_all();
         cluster.until(60, "it is deleted", |cluster| {
-            !with_hpas(cluster).contains(&"two".to_owned())
+            !cluster.with_hpas().contains(&"two".to_owned())
         });
         cluster.run_for(30);
         assert_eq!(is_held(&cluster), !preview);
@@ -168,9 +162,7 @@ fn a_list_of_fleets_that_is_out_of_date_moves_and_removes_nothing() {
     let before = cluster.bounds();
     cluster.trouble("GET", &["/federatedhpas"], Effect::Hang);
     cluster.network().reset("pod-0", HUB);
-    cluster.until(120, "it says so", |cluster| {
-        cluster.condition("Ready") == "False/CacheStale"
-    });
+    cluster.until_condition(120, "Ready", "False/CacheStale");
     let writes = cluster.member_writes().len();
     // A version that the copies lack, and an HPA of a fleet that they lack.
     cluster.edit_fleet(&json!({"maxReplicas": 30}));
@@ -205,7 +197,7 @@ fn a_member_whose_copies_are_out_of_date_is_not_written() {
 
 #[test]
 fn a_controller_that_ends_releases_the_scale_down_holds() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 8), ("two", 6)]);
+    let mut cluster = Cluster::fleet(&[("one", 8), ("two", 6)]);
     for (member, replicas) in [("one", 8), ("two", 4)] {
         cluster.deploy(member, replicas);
     }

@@ -13,12 +13,11 @@ use axum::body::Body;
 use futures::FutureExt as _;
 use http::{Request, Response};
 use serde_json::{Value, json};
-use simkube::faults::Plan;
 
-use super::world::{plain, with_preferences};
-use crate::cluster::{Cluster, PERIOD};
+use super::world::{plain, three, with_preferences};
+use crate::cluster::{Cluster, PERIOD, cpu};
 
-const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 6), ("member3", 20)];
+const ROOMS: [(&str, u64); 3] = three([10, 6, 20]);
 const API: &str = "external.metrics.k8s.io/v1beta1";
 /// A demand that stands for an unreadable queue.
 const SILENT: u64 = u64::MAX;
@@ -65,13 +64,11 @@ impl Queue {
 }
 
 fn weighted() -> Value {
-    let weights = [("member1", 1), ("member2", 2), ("member3", 3)];
-    with_preferences("StaticWeighted", "staticWeight", &weights)
+    with_preferences("StaticWeighted", "staticWeight", &three([1, 2, 3]))
 }
 
 fn prioritized() -> Value {
-    let priorities = [("member1", 2), ("member2", 3), ("member3", 1)];
-    with_preferences("Prioritized", "priority", &priorities)
+    with_preferences("Prioritized", "priority", &three([2, 3, 1]))
 }
 
 fn jobs() -> Value {
@@ -79,19 +76,9 @@ fn jobs() -> Value {
     json!({"type": "External", "external": {"metric": {"name": "jobs"}, "target": target}})
 }
 
-fn cpu() -> Value {
-    let target = json!({"type": "Utilization", "averageUtilization": 50});
-    json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
-}
-
-fn three(counts: [u64; 3]) -> [(&'static str, u64); 3] {
-    let [first, second, third] = counts;
-    [("member1", first), ("member2", second), ("member3", third)]
-}
-
 #[test]
 fn a_fleet_metric_is_a_floor_that_the_hub_alone_asks_for() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    let mut cluster = Cluster::fleet(&ROOMS);
     let queue = Queue::serve(&cluster);
     cluster.deploy_everywhere(1);
     cluster.evenly(1_000);
@@ -104,11 +91,7 @@ fn a_fleet_metric_is_a_floor_that_the_hub_alone_asks_for() {
     cluster.ask_for("StaticWeighted", (3, 25), &more);
     cluster.start("pod-0");
     // 12 over 1:2:3.
-    let twelve = [
-        ("member1", (2, 4)),
-        ("member2", (4, 8)),
-        ("member3", (6, 13)),
-    ];
+    let twelve = three([(2, 4), (4, 8), (6, 13)]);
     cluster.assigned(60, "by weight", &twelve);
     cluster.runs(60, "two, four, six", &three([2, 4, 6]));
 
@@ -124,35 +107,25 @@ fn a_fleet_metric_is_a_floor_that_the_hub_alone_asks_for() {
 
     // Without an answer, the last proposal stays in effect.
     queue.needs(SILENT);
-    cluster.until(60, "it is reported", |cluster| {
-        cluster.condition("ScalingActive") == "False/FailedGetExternalMetric"
-    });
+    cluster.until_condition(60, "ScalingActive", "False/FailedGetExternalMetric");
     cluster.run_for(60);
     cluster.assigned(0, "as before", &twelve);
     queue.needs(12);
 
     // By priority, the highest first; a member with a budget has a minimum of one.
     cluster.edit_fleet(&json!({"federatedHPAAssignment": prioritized()}));
-    let twelve = [
-        ("member1", (5, 10)),
-        ("member2", (6, 6)),
-        ("member3", (1, 9)),
-    ];
+    let twelve = three([(5, 10), (6, 6), (1, 9)]);
     cluster.assigned(120, "by priority", &twelve);
     // With an empty queue, each member returns to the needs of its own load.
     queue.needs(0);
-    let least = [
-        ("member1", (1, 10)),
-        ("member2", (3, 6)),
-        ("member3", (1, 9)),
-    ];
+    let least = three([(1, 10), (3, 6), (1, 9)]);
     cluster.assigned(120, "no floor", &least);
     cluster.runs(120, "the minimum", &three([1, 3, 1]));
 }
 
 #[test]
 fn in_direct_mode_all_pods_decide_one_count_and_a_lost_member_keeps_its_own() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    let mut cluster = Cluster::fleet(&ROOMS);
     let queue = Queue::serve(&cluster);
     cluster.deploy_everywhere(1);
     queue.needs(12);
@@ -182,8 +155,7 @@ fn in_direct_mode_all_pods_decide_one_count_and_a_lost_member_keeps_its_own() {
 
     // Each member by itself would decide otherwise: all load is in one of them.
     cluster.locally(&[("member1", 8_600)]);
-    let equal = ROOMS.map(|(name, _)| (name, 1));
-    let equally = with_preferences("StaticWeighted", "staticWeight", &equal);
+    let equally = with_preferences("StaticWeighted", "staticWeight", &three([1, 1, 1]));
     let spec = json!({"metrics": [cpu()], "mode": "Direct", "maxReplicas": 30, "federatedHPAAssignment": equally});
     cluster.edit_fleet(&spec);
     cluster.runs(300, "three each", &three([3, 3, 3]));
@@ -195,9 +167,7 @@ fn in_direct_mode_all_pods_decide_one_count_and_a_lost_member_keeps_its_own() {
 
     // A lost member keeps its replicas, independently of the needs of the others.
     cluster.block("member2");
-    cluster.until(60, "it is lost", |cluster| {
-        cluster.condition("MembersReachable") == "False/Unreachable"
-    });
+    cluster.until_condition(60, "MembersReachable", "False/Unreachable");
     for (load, first, third) in [(11_800, 6, 6), (3_000, 2, 1), (11_800, 6, 6)] {
         cluster.locally(&[("member1", load)]);
         cluster.runs(180, "beside three", &three([first, 3, third]));
@@ -205,7 +175,7 @@ fn in_direct_mode_all_pods_decide_one_count_and_a_lost_member_keeps_its_own() {
     }
     // The member returns and counts again, and no member ran fewer replicas than its part meanwhile.
     cluster.unblock("member2");
-    cluster.until_shown(120, "four each", &|cluster| {
+    cluster.until(120, "four each", |cluster| {
         let counts = ROOMS.map(|(name, _)| cluster.counts(name).unwrap().0);
         assert!(
             counts[0] >= 4 && counts[1] >= 3 && counts[2] >= 4,

@@ -3,22 +3,20 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simkube::{faults::Plan, network::Way};
+use simkube::network::Way;
 
-use super::world::{FLEETS, Ledger, with_preferences};
+use super::world::{FLEETS, Ledger, three, with_preferences};
 use crate::cluster::{Cluster, HUB};
 
-const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
-const THIRDS: [(&str, u64); 3] = [("member1", 8), ("member2", 8), ("member3", 8)];
+const ROOMS: [(&str, u64); 3] = three([10, 10, 10]);
 
 fn weights() -> Value {
-    let equal = ROOMS.map(|(name, _)| (name, 1));
-    with_preferences("StaticWeighted", "staticWeight", &equal)
+    with_preferences("StaticWeighted", "staticWeight", &three([1, 1, 1]))
 }
 
 /// A cluster with nine replicas over three members, each of which may have eight.
 fn settled() -> Cluster {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    let mut cluster = Cluster::fleet(&ROOMS);
     cluster.deploy_everywhere(3);
     cluster.evenly(9_000);
     cluster.ask_for(
@@ -27,8 +25,8 @@ fn settled() -> Cluster {
         &json!({"federatedHPAAssignment": weights()}),
     );
     cluster.start("pod-0");
-    cluster.capped(60, "a third each", &THIRDS);
-    cluster.runs(60, "nine", &ROOMS.map(|(name, _)| (name, 3)));
+    cluster.capped(60, "a third each", &three([8, 8, 8]));
+    cluster.runs(60, "nine", &three([3, 3, 3]));
     cluster
 }
 
@@ -36,33 +34,22 @@ fn settled() -> Cluster {
 fn a_lost_member_keeps_its_bounds_scales_by_itself_and_returns_without_a_dip() {
     let mut cluster = settled();
     cluster.block("member2");
-    cluster.until(60, "it is unknown", |cluster| {
-        cluster.has_reason("member2", "Unknown")
-    });
+    cluster.until_reason(60, "member2", "Unknown");
     assert_eq!(cluster.condition("MembersReachable"), "False/Unreachable");
     cluster.evenly(18_000);
-    cluster.runs(
-        90,
-        "six each, the lost one too",
-        &ROOMS.map(|(name, _)| (name, 6)),
-    );
+    cluster.runs(90, "six each, the lost one too", &three([6, 6, 6]));
     let before = cluster.bounds()["member2"];
     cluster.edit_fleet(&json!({"minReplicas": 12, "maxReplicas": 27}));
     // 27 without the budget of the lost member.
-    cluster.capped(
-        60,
-        "the others follow",
-        &[("member1", 10), ("member2", 8), ("member3", 9)],
-    );
+    cluster.capped(60, "the others follow", &three([10, 8, 9]));
     cluster.run_for(120);
     assert_eq!(cluster.bounds()["member2"], before);
     cluster.unblock("member2");
-    let ninths = [("member1", 9), ("member2", 9), ("member3", 9)];
     for _second in 0..120 {
         cluster.run_for(1);
         assert_eq!(cluster.serving(), 18, "{}", cluster.show());
     }
-    cluster.capped(1, "a third each of the new", &ninths);
+    cluster.capped(1, "a third each of the new", &three([9, 9, 9]));
     assert_eq!(cluster.condition("MembersReachable"), "True/Reachable");
 }
 
@@ -94,7 +81,7 @@ fn a_ledger_is_stored_before_a_member_that_has_a_share_again_gets_another_minimu
         &json!({"minReplicas": 3, "maxReplicas": 8, "federatedHPAAssignment": duplicated}),
     );
     cluster.evenly(18_000);
-    cluster.runs(60, "six each", &ROOMS.map(|(name, _)| (name, 6)));
+    cluster.runs(60, "six each", &three([6, 6, 6]));
     let bounds = |cluster: &Cluster| cluster.bounds()["member1"];
     assert_eq!(bounds(&cluster), (3, 8));
     let stored = |cluster: &Cluster| {
@@ -121,50 +108,9 @@ fn a_ledger_is_stored_before_a_member_that_has_a_share_again_gets_another_minimu
     assert_eq!(stored(&cluster), Some(8));
 }
 
-/// A policy that divides a maximum of 18: over all three, without the second, and over all three after the second was
-/// away and runs nothing.
-struct Case {
-    assignment: Value,
-    full: &'static [(&'static str, u64)],
-    without: &'static [(&'static str, u64)],
-    cured: &'static [(&'static str, u64)],
-}
-
-fn dividing() -> [Case; 4] {
-    let plain = |policy: &str| json!({"federatedHPAAssignmentType": policy});
-    let priorities = [("member1", 1), ("member2", 3), ("member3", 2)];
-    let case = |assignment, full, without, cured| Case {
-        assignment,
-        full,
-        without,
-        cured,
-    };
-    let thirds: &[_] = &[("member1", 6), ("member2", 6), ("member3", 6)];
-    let halves: &[_] = &[("member1", 9), ("member3", 9)];
-    let outer: &[_] = &[("member1", 10), ("member3", 8)];
-    let upper: &[_] = &[("member2", 10), ("member3", 8)];
-    [
-        case(weights(), thirds, halves, thirds),
-        case(plain("DynamicWeighted"), thirds, halves, thirds),
-        // Members that already run the workload come first.
-        case(
-            plain("Aggregated"),
-            &[("member1", 10), ("member2", 8)],
-            outer,
-            outer,
-        ),
-        case(
-            with_preferences("Prioritized", "priority", &priorities),
-            upper,
-            &[("member1", 8), ("member3", 10)],
-            upper,
-        ),
-    ]
-}
-
 #[test]
-fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_dividing_policy() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+fn a_failed_or_tainted_member_loses_its_share_to_the_others() {
+    let mut cluster = Cluster::fleet(&ROOMS);
     cluster.deploy_everywhere(1);
     cluster.evenly(6_000);
     let more = json!({
@@ -174,39 +120,30 @@ fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_dividing
     });
     cluster.ask_for("StaticWeighted", (6, 18), &more);
     cluster.start("pod-0");
-    for case in dividing() {
-        let policy = case.assignment["federatedHPAAssignmentType"].to_string();
-        cluster.edit_fleet(&json!({"federatedHPAAssignment": case.assignment}));
-        cluster.capped(180, &format!("{policy}, all members"), case.full);
-        cluster.until_shown(120, "the load is served", &|cluster| cluster.serving() >= 6);
+    let (thirds, halves) = (three([6, 6, 6]), [("member1", 9), ("member3", 9)]);
+    cluster.capped(180, "all members", &thirds);
+    cluster.until(120, "the load is served", |cluster| cluster.serving() >= 6);
 
-        // Lost for longer than tolerated: the others get its share, and it is not changed.
-        let theirs = cluster.bounds().get("member2").copied();
-        cluster.block("member2");
-        cluster.until_shown(180, &format!("{policy}, reassigned"), &|cluster| {
-            assert_eq!(cluster.bounds().get("member2").copied(), theirs);
-            let found = cluster.bounds();
-            let others = found.iter().filter(|(name, _)| *name != "member2");
-            others
-                .map(|(name, (_, max))| (&**name, *max))
-                .eq(case.without.iter().copied())
-        });
-        cluster.until(60, "it failed", |cluster| {
-            cluster.has_reason("member2", "Failed")
-        });
-        cluster.unblock("member2");
-        cluster.capped(400, &format!("{policy}, complete again"), case.full);
+    // Lost for longer than tolerated: the others get its share, and it is not changed.
+    let theirs = cluster.bounds()["member2"];
+    cluster.block("member2");
+    cluster.until(180, "reassigned", |cluster| {
+        let mut found = cluster.bounds();
+        assert_eq!(found.remove("member2"), Some(theirs));
+        found.values().all(|(_, max)| *max == 9)
+    });
+    cluster.until_reason(60, "member2", "Failed");
+    cluster.unblock("member2");
+    cluster.capped(400, "complete again", &thirds);
 
-        // A tainted member also loses its share, but it answers and can be drained.
-        let taint = |taint: Value| json!({"annotations": {"foretide.io/taints": taint}});
-        cluster.mark("member2", &taint(json!("upgrade:NoExecute")));
-        cluster.until_shown(400, &format!("{policy}, tainted and drained"), &|cluster| {
-            assert!(cluster.serving() >= 6, "too few serve: {}", cluster.show());
-            cluster.counts("member2") == Some((0, 0))
-        });
-        cluster.capped(120, &format!("{policy}, tainted"), case.without);
-        cluster.mark("member2", &taint(Value::Null));
-        cluster.capped(400, &format!("{policy}, cured"), case.cured);
-        cluster.run_for(60);
-    }
+    // A tainted member also loses its share, but it answers and can be drained.
+    let taint = |taint: Value| json!({"annotations": {"foretide.io/taints": taint}});
+    cluster.mark("member2", &taint(json!("upgrade:NoExecute")));
+    cluster.until(400, "tainted and drained", |cluster| {
+        assert!(cluster.serving() >= 6, "too few serve: {}", cluster.show());
+        cluster.counts("member2") == Some((0, 0))
+    });
+    cluster.capped(120, "tainted", &halves);
+    cluster.mark("member2", &taint(Value::Null));
+    cluster.capped(400, "cured", &thirds);
 }

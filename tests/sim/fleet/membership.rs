@@ -1,7 +1,6 @@
 //! A member that is no longer registered is a member that does not answer; one that leaves on purpose gives up its share.
 
 use serde_json::{Value, json};
-use simkube::faults::Plan;
 
 use super::world::{LABEL, LEAVING, SYSTEM, plain, settled};
 use crate::cluster::Cluster;
@@ -15,16 +14,14 @@ fn rows(cluster: &Cluster) -> Vec<Value> {
 
 #[test]
 fn a_fleet_without_members_or_candidates_is_not_ready_and_says_so() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[]);
+    let mut cluster = Cluster::fleet(&[]);
     cluster.add_member("one", 10);
     cluster.deploy_everywhere(2);
     let elsewhere = json!({"clusterAffinity": {"clusterNames": ["elsewhere"]}});
     cluster.ask_for("StaticWeighted", (2, 20), &elsewhere);
     cluster.start("pod-0");
     for (reason, joins) in [("False/NoMembers", true), ("False/NoCandidate", false)] {
-        cluster.until(60, reason, |cluster| {
-            cluster.condition("Assigned") == reason
-        });
+        cluster.until_condition(60, "Assigned", reason);
         assert!(cluster.condition("Ready").starts_with("False"));
         let writes = cluster.server.audit().len();
         cluster.run_for(60);
@@ -105,11 +102,9 @@ fn bad_credentials_and_a_bad_secret_are_reported_while_the_connection_lasts_and_
     let mut cluster = settled(&json!({}));
     let rejected = "redentials rejected (HTTP 401); renew them in the Secret of the member";
     cluster.rotate("two", "unknown");
-    cluster.until(60, rejected, |cluster| cluster.has_reason("two", rejected));
+    cluster.until_reason(60, "two", rejected);
     cluster.spoil("two");
-    cluster.until(60, "not usable", |cluster| {
-        cluster.has_reason("two", "kubeconfig")
-    });
+    cluster.until_reason(60, "two", "kubeconfig");
     assert_eq!(cluster.condition("Assigned"), "True/Assigned");
     cluster.rotate("two", &super::world::token("two"));
     cluster.until(90, "it is well", |cluster| {
@@ -125,7 +120,7 @@ fn a_fleet_of_one_member_has_the_same_child_as_a_single_cluster() {
     let window =
         json!([{"name": "peak", "start": "6 0 * * *", "end": "9 0 * * *", "targetReplicas": 7}]);
     for kind in ["Aggregated", "StaticWeighted", "DynamicWeighted"] {
-        let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 20)]);
+        let mut cluster = Cluster::fleet(&[("one", 20)]);
         cluster.deploy_everywhere(3);
         let more = json!({"crons": window, "federatedHPAAssignment": plain(kind)});
         cluster.ask_for(kind, (2, 10), &more);

@@ -2,7 +2,6 @@
 //! the fleet nor load that it takes over.
 
 use serde_json::json;
-use simkube::faults::Plan;
 
 use super::world::{Bounds, with_preferences};
 use crate::cluster::Cluster;
@@ -17,7 +16,7 @@ fn nothing_moves(
     runs: &[(&str, u64)],
 ) {
     cluster.assigned(90, what, bounds);
-    cluster.until_shown(30, what, &|cluster| {
+    cluster.until(30, what, |cluster| {
         cluster.fleet_status()["currentReplicas"] == runs[0].1
     });
     for _second in 0..120 {
@@ -30,7 +29,7 @@ fn nothing_moves(
 
 #[test]
 fn pods_of_a_nonparticipating_cluster_are_neither_counted_replaced_nor_deleted() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    let mut cluster = Cluster::fleet(&ROOMS);
     cluster.deploy("member1", 2);
     cluster.deploy("member2", 3);
     cluster.serve_metrics("member2", false);
@@ -89,9 +88,7 @@ fn pods_of_a_nonparticipating_cluster_are_neither_counted_replaced_nor_deleted()
     cluster.deploy("member3", 3);
     cluster.run_for(20);
     cluster.join("member3", &json!({}));
-    cluster.until(60, "it has no priority", |cluster| {
-        cluster.has_reason("member3", "NoPreference")
-    });
+    cluster.until_reason(60, "member3", "NoPreference");
     cluster.edit_fleet(&json!({"maxReplicas": 22}));
     // 22 over room for ten each: the two remaining replicas go to the first.
     let bounds = [("member1", (2, 12)), ("member2", (1, 10))];

@@ -2,10 +2,9 @@
 //! again is managed again; and a deletion waits for a member that does not answer, but not for ever.
 
 use serde_json::{Value, json};
-use simkube::faults::Plan;
 
-use super::world::{FLEETS, with_preferences};
-use crate::cluster::{Cluster, PERIOD, SHOP};
+use super::world::{FLEETS, three, with_preferences};
+use crate::cluster::{Cluster, PERIOD, SHOP, cpu_at, hpa};
 
 const ADOPT: &str = "autoscaling.foretide.io/adopt";
 const BY_HAND: &str = "shop-by-hand";
@@ -13,17 +12,13 @@ const HPAS: &str = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscaler
 
 /// An HPA made by users of a member.
 fn by_hand() -> Value {
-    let target = json!({"type": "Utilization", "averageUtilization": 80});
-    json!({
-        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": BY_HAND, "namespace": SHOP, "labels": {"team": "shop"}},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": SHOP},
-            "minReplicas": 2, "maxReplicas": 5,
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
-            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 7, "selectPolicy": "Disabled"}},
-        },
-    })
+    let spec = json!({
+        "minReplicas": 2, "maxReplicas": 5, "metrics": [cpu_at(80)],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 7, "selectPolicy": "Disabled"}},
+    });
+    let mut hpa = hpa(SHOP, BY_HAND, SHOP, spec);
+    hpa["metadata"]["labels"] = json!({"team": "shop"});
+    hpa
 }
 
 /// The HPA of another owner, without the fields that only its own controller and the server write.
@@ -40,14 +35,10 @@ fn foreign(cluster: &Cluster) -> Value {
     ])
 }
 
-fn with_hpas(cluster: &Cluster) -> Vec<String> {
-    cluster.bounds().into_keys().collect()
-}
-
 #[test]
 fn a_writer_in_a_member_keeps_its_count_below_the_minimum_for_no_longer_than_a_sync() {
     for mode in ["Direct", "Delegated"] {
-        let mut cluster = Cluster::fleet(1, Plan::default(), &[("member1", 10), ("member2", 10)]);
+        let mut cluster = Cluster::fleet(&[("member1", 10), ("member2", 10)]);
         cluster.deploy_everywhere(3);
         cluster.evenly(600);
         cluster.ask_for("StaticWeighted", (6, 12), &json!({"mode": mode}));
@@ -78,12 +69,11 @@ fn a_writer_in_a_member_keeps_its_count_below_the_minimum_for_no_longer_than_a_s
 #[test]
 fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with_the_fleet() {
     let rooms = [("member1", 10), ("member3", 10)];
-    let mut cluster = Cluster::fleet(1, Plan::default(), &rooms);
+    let mut cluster = Cluster::fleet(&rooms);
     cluster.add_member("member2", 10);
     cluster.deploy_everywhere(2);
     cluster.evenly(6_000);
-    let equal = [("member1", 1), ("member2", 1), ("member3", 1)];
-    let weights = with_preferences("StaticWeighted", "staticWeight", &equal);
+    let weights = with_preferences("StaticWeighted", "staticWeight", &three([1, 1, 1]));
     cluster.ask_for(
         "StaticWeighted",
         (3, 12),
@@ -97,9 +87,7 @@ fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with
     cluster.site("member2").create(&by_hand());
     let original = foreign(&cluster);
     cluster.join("member2", &json!({}));
-    cluster.until(60, "it is another's", |cluster| {
-        cluster.has_reason("member2", "Foreign")
-    });
+    cluster.until_reason(60, "member2", "Foreign");
     assert_eq!(cluster.condition("Ready"), "False/TargetConflict");
     let message = cluster.fleet_status()["conditions"].to_string();
     for word in ["member2", BY_HAND, ADOPT] {
@@ -116,7 +104,7 @@ fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with
 
     // The adopted HPA is the same object, and continues with its share of the fleet's bounds.
     cluster.annotate_fleet(&json!({ADOPT: "true"}));
-    let thirds = [("member1", 4), ("member2", 4), ("member3", 4)];
+    let thirds = three([4, 4, 4]);
     cluster.capped(90, "thirds", &thirds);
     assert_eq!(foreign(&cluster)[1][0], original[1][0]);
     cluster.runs(120, "two each", &thirds.map(|(name, _)| (name, 2)));
@@ -125,9 +113,7 @@ fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with
     cluster
         .site("member3")
         .delete("deployments.apps", SHOP, SHOP);
-    cluster.until(60, "no target", |cluster| {
-        cluster.has_reason("member3", "TargetAbsent")
-    });
+    cluster.until_reason(60, "member3", "TargetAbsent");
     cluster.until(60, "the others have its share", |cluster| {
         let bounds = cluster.bounds();
         bounds["member1"].1 == 6 && bounds["member2"].1 == 6
@@ -137,12 +123,10 @@ fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with
 
     // The fleet is deleted while a member does not answer: its HPA there is deleted when the member returns.
     cluster.block("member3");
-    cluster.until(90, "it does not answer", |cluster| {
-        cluster.condition("MembersReachable") == "False/Unreachable"
-    });
+    cluster.until_condition(90, "MembersReachable", "False/Unreachable");
     cluster.delete_fleet();
     cluster.until(30, "the HPAs of the others are gone", |cluster| {
-        with_hpas(cluster) == ["member2", "member3"] && foreign(cluster) == original
+        cluster.with_hpas() == ["member2", "member3"] && foreign(cluster) == original
     });
     cluster.run_for(240);
     assert_eq!(
@@ -153,10 +137,10 @@ fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with
     cluster.until(90, "it waits no more", |cluster| {
         cluster.server.objects(FLEETS).is_empty()
     });
-    assert_eq!(with_hpas(&cluster), ["member2", "member3"]);
+    assert_eq!(cluster.with_hpas(), ["member2", "member3"]);
     cluster.unblock("member3");
     cluster.until(120, "no managed HPA", |cluster| {
-        with_hpas(cluster) == ["member2"]
+        cluster.with_hpas() == ["member2"]
     });
     assert_eq!(foreign(&cluster), original);
     assert!(cluster.serving() >= 6, "{}", cluster.show());

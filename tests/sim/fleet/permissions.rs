@@ -1,7 +1,6 @@
 //! A controller that is installed without the permissions of a hub, `deploy/fleets`.
 
 use serde_json::json;
-use simkube::faults::Plan;
 
 use crate::cluster::Cluster;
 
@@ -14,7 +13,7 @@ fn refused(cluster: &Cluster) -> usize {
 
 #[test]
 fn secrets_that_may_not_be_read_are_not_asked_for_again_until_there_is_a_fleet() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("member1", 100)]);
+    let mut cluster = Cluster::fleet(&[("member1", 100)]);
     cluster.revoke_secrets();
     cluster.start("pod-0");
     cluster.run_for(120);

@@ -2,12 +2,11 @@
 //! deletion keeps the workload and, on request, the HPAs.
 
 use serde_json::{Value, json};
-use simkube::faults::Plan;
 
-use super::world::{FLEETS, deployment, shop, with_preferences};
-use crate::cluster::{Cluster, HUB, SHOP};
+use super::world::{FLEETS, deployment, three, with_preferences};
+use crate::cluster::{self, Cluster, HUB, SHOP};
 
-const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
+const ROOMS: [(&str, u64); 3] = three([10, 10, 10]);
 
 fn halves(members: [&str; 2]) -> Value {
     with_preferences(
@@ -42,10 +41,10 @@ fn stored(cluster: &Cluster, member: &str) -> (Value, Value) {
 
 #[test]
 fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_it() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    let mut cluster = Cluster::fleet(&ROOMS);
     cluster.deploy(HUB, 0);
     // One member has a workload of this name made by hand; a preview shows the result of a placement.
-    let mut by_hand = shop(SHOP, 4);
+    let mut by_hand = cluster::deployment(SHOP, SHOP, 4);
     by_hand["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:0");
     cluster.site("member2").create(&by_hand);
     cluster.evenly(6_000);
@@ -56,7 +55,7 @@ fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_i
     cluster.start("pod-0");
     for (load, count) in [(6_000, 6), (9_000, 9)] {
         cluster.evenly(load);
-        cluster.until_shown(90, "what it would be", &|cluster| {
+        cluster.until(90, "what it would be", |cluster| {
             let max = |name: &str| cluster.row(name)["max"].as_u64();
             let is_decided = cluster.fleet_status()["expectReplicas"] == json!(count);
             let is_placed = cluster.has_reason("member1", "the hub places the workload");
@@ -77,7 +76,7 @@ fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_i
     cluster.capped(90, "halves", &eighths);
     // Each HPA rounds up.
     let serve = |cluster: &mut Cluster, count: u64| {
-        cluster.until_shown(180, &format!("{count} serve"), &|cluster| {
+        cluster.until(180, &format!("{count} serve"), |cluster| {
             (count..count + 2).contains(&cluster.serving())
         });
     };
@@ -110,7 +109,7 @@ fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_i
     cluster.edit_fleet(&json!({
         "clusterAffinity": {"exclude": ["member1"]}, "federatedHPAAssignment": halves(["member2", "member3"]),
     }));
-    cluster.until_shown(300, "the first is withdrawn", &|cluster| {
+    cluster.until(300, "the first is withdrawn", |cluster| {
         assert!(cluster.serving() >= 12, "{}", cluster.show());
         cluster.counts("member1").is_none()
     });

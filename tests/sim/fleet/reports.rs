@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use simkube::{faults::Plan, network::Effect};
+use simkube::network::Effect;
 use tracing::dispatcher::set_default;
 
 use super::world::{settled, with_preferences};
@@ -85,9 +85,7 @@ fn a_silent_member_is_lost_after_a_while_and_failed_after_its_toleration_and_cou
     cluster.run_for(90);
     assert!(cluster.has_reason("three", "Unknown"), "{}", cluster.show());
     cluster.unblock("three");
-    cluster.until(60, "it has joined", |cluster| {
-        cluster.has_reason("three", "TargetAbsent")
-    });
+    cluster.until_reason(60, "three", "TargetAbsent");
     assert_eq!(cluster.events("MemberLost").len(), 1);
     assert_eq!(cluster.events("MemberBack").len(), 1);
 }
@@ -110,9 +108,7 @@ fn a_member_that_was_silent_before_a_restart_fails_no_sooner_and_keeps_its_count
             "second {second}"
         );
     }
-    cluster.until(60, "it has failed", |cluster| {
-        cluster.has_reason("two", "Failed: ")
-    });
+    cluster.until_reason(60, "two", "Failed: ");
 }
 
 #[test]
@@ -150,7 +146,7 @@ fn a_member_whose_metrics_hang_is_observed_and_its_own_count_followed() {
 #[test]
 fn a_member_without_a_preference_is_reported_separately_from_participants() {
     let members = [("one", 10), ("two", 10), ("three", 10)];
-    let mut cluster = Cluster::fleet(1, Plan::default(), &members);
+    let mut cluster = Cluster::fleet(&members);
     cluster.deploy_everywhere(2);
     cluster.evenly(4_000);
     let two = with_preferences("StaticWeighted", "staticWeight", &[("one", 1), ("two", 1)]);
@@ -179,9 +175,7 @@ fn a_minimum_that_differs_from_that_of_the_hpa_is_explained() {
     // Nothing is lowered while history is missing.
     cluster.crash_all();
     let note = ". minReplicas of its HPA is 6 until fewer are needed; its minimum is 1";
-    cluster.until(60, "it is raised", |cluster| {
-        cluster.has_reason("two", note)
-    });
+    cluster.until_reason(60, "two", note);
     assert_eq!(
         (cluster.bounds()["two"].0, cluster.row("two")["min"].clone()),
         (6, json!(1))
@@ -261,7 +255,7 @@ fn an_increase_of_a_fleet_is_neither_early_nor_late_after_a_step() {
     let policies = json!([{"type": "Pods", "value": 2, "periodSeconds": 60}]);
     for step in [3_600, -3_600] {
         let more = json!({"mode": "Direct", "behavior": {"scaleUp": {"policies": policies}}});
-        let mut cluster = Cluster::fleet(1, Plan::default(), &TWO.map(|name| (name, 10)));
+        let mut cluster = Cluster::fleet(&TWO.map(|name| (name, 10)));
         cluster.deploy_everywhere(2);
         cluster.evenly(4_000);
         cluster.ask_for("StaticWeighted", (2, 20), &more);

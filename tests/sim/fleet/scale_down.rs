@@ -2,26 +2,22 @@
 //! and released replicas go to members that can run them.
 
 use serde_json::{Value, json};
-use simkube::{faults::Plan, world};
+use simkube::world;
 
-use super::world::with_preferences;
+use super::world::{three, with_preferences};
 use crate::cluster::{Cluster, SHOP};
 
 /// Members by priority, the highest first, with their room.
-const ROOMS: [(&str, u64); 3] = [("member1", 10), ("member2", 6), ("member3", 10)];
+const ROOMS: [(&str, u64); 3] = three([10, 6, 10]);
 /// Replicas of each member while nineteen are needed.
-const FULL: [(&str, u64); 3] = [("member1", 10), ("member2", 4), ("member3", 5)];
+const FULL: [(&str, u64); 3] = three([10, 4, 5]);
 /// The room of the first two, and the rest.
-const MAXIMA: [(&str, u64); 3] = [("member1", 10), ("member2", 6), ("member3", 8)];
+const MAXIMA: [(&str, u64); 3] = three([10, 6, 8]);
 /// Seconds of the scale-down window.
 const WINDOW: u64 = 120;
 
 fn priorities() -> Value {
-    with_preferences(
-        "Prioritized",
-        "priority",
-        &[("member1", 3), ("member2", 2), ("member3", 1)],
-    )
+    with_preferences("Prioritized", "priority", &three([3, 2, 1]))
 }
 
 /// Runs for a while in which neither these counts nor a maximum change.
@@ -51,7 +47,7 @@ fn restart(cluster: &Cluster) {
 
 #[test]
 fn the_lowest_priority_shrinks_only_after_the_window_and_gives_to_members_with_capacity() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    let mut cluster = Cluster::fleet(&ROOMS);
     for (member, replicas) in FULL {
         cluster.deploy(member, replicas);
     }
@@ -83,11 +79,11 @@ fn the_lowest_priority_shrinks_only_after_the_window_and_gives_to_members_with_c
             .all(|(name, max)| cluster.bounds()[*name].1 <= *max);
         assert!(most, "{}", cluster.show());
     };
-    cluster.until_shown(600, "the third shrinks", &|cluster| {
+    cluster.until(600, "the third shrinks", |cluster| {
         keep(cluster, &FULL[..2]);
         cluster.has(&[("member3", 1)])
     });
-    cluster.until_shown(600, "the second shrinks", &|cluster| {
+    cluster.until(600, "the second shrinks", |cluster| {
         keep(cluster, &FULL[..1]);
         cluster.counts("member2").unwrap().0 <= 2
     });
@@ -101,16 +97,12 @@ fn the_lowest_priority_shrinks_only_after_the_window_and_gives_to_members_with_c
     assert!(unassigned > 0, "{}", cluster.show());
     assert_eq!(divided + unassigned, 24);
     // One more than the load needs: each HPA rounds up.
-    cluster.runs(
-        600,
-        "seven in all",
-        &[("member1", 5), ("member2", 1), ("member3", 1)],
-    );
+    cluster.runs(600, "seven in all", &three([5, 1, 1]));
 }
 
 #[test]
 fn pods_that_are_not_ready_are_no_surplus() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    let mut cluster = Cluster::fleet(&ROOMS);
     for (member, replicas) in FULL {
         cluster.deploy(member, replicas);
     }

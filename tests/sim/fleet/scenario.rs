@@ -441,7 +441,7 @@ impl Scenario for FleetScenario {
     fn new(seed: u64, plan: Plan) -> Self {
         let mut dice = Dice::new(seed ^ 0xF1EE7);
         let terms = Terms::new(seed, &mut dice);
-        let mut cluster = Cluster::fleet(seed, plan, &MEMBERS);
+        let mut cluster = Cluster::new(seed, plan).with_members(&MEMBERS);
         cluster.elects = terms.elects;
         if terms.placed {
             cluster.deploy(HUB, 0);

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use serde_json::json;
-use simkube::{faults::Plan, network::Way};
+use simkube::network::Way;
 
-use super::world::{FLEETS, child, fleet, plain, shop};
-use crate::cluster::{Cluster, HUB};
+use super::world::{FLEETS, child, fleet, plain};
+use crate::cluster::{self, Cluster, HUB, SHOP};
 
 /// Number of fleets that change at once; each has its workload placed by the hub.
 const FLEET_COUNT: usize = 20;
@@ -35,7 +35,7 @@ fn hpas(cluster: &Cluster) -> usize {
 #[test]
 fn a_leader_that_is_paused_while_it_writes_ledgers_or_hpas_in_a_member_writes_no_more() {
     for (seen, slow) in [(ledgers as fn(&Cluster) -> usize, HUB), (hpas, "member1")] {
-        let mut cluster = Cluster::fleet(1, Plan::default(), &[("member1", 100)]);
+        let mut cluster = Cluster::fleet(&[("member1", 100)]);
         cluster.start("pod-0");
         cluster.until(60, "pod-0 leads", |cluster| cluster.leader() == "pod-0");
         cluster.start("pod-1");
@@ -47,7 +47,7 @@ fn a_leader_that_is_paused_while_it_writes_ledgers_or_hpas_in_a_member_writes_no
         for n in 0..FLEET_COUNT {
             let more = json!({"workloadSource": "Hub", "metrics": null, "federatedHPAAssignment": plain("Duplicated")});
             for object in [
-                shop(&name(n), 0),
+                cluster::deployment(SHOP, &name(n), 0),
                 fleet(&name(n), "Duplicated", (2, 2), &more),
             ] {
                 cluster.server.create(&object);

@@ -22,7 +22,7 @@ use simkube::{
 };
 
 use crate::{
-    cluster::{Cluster, HPAS, HUB, Load, PER_POD, SHOP},
+    cluster::{self, Cluster, HPAS, HUB, Load, PER_POD, SHOP, cpu, hpa, namespace},
     hpa::HpaController,
 };
 
@@ -139,14 +139,18 @@ impl Members {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Creates a hub and members that have joined, with room for this many pods of the shop each.
-    pub(crate) fn fleet(seed: u64, plan: Plan, members: &[(&str, u64)]) -> Self {
-        let mut cluster = Self::new(seed, plan);
+    /// A hub and members without faults.
+    pub(crate) fn fleet(members: &[(&str, u64)]) -> Self {
+        Self::new(1, Plan::default()).with_members(members)
+    }
+
+    /// Adds members that have joined, with room for this many pods of the shop each.
+    pub(crate) fn with_members(mut self, members: &[(&str, u64)]) -> Self {
         for (name, pods) in members {
-            cluster.add_member(name, *pods);
-            cluster.join(name, &json!({}));
+            self.add_member(name, *pods);
+            self.join(name, &json!({}));
         }
-        cluster
+        self
     }
 
     /// Adds a member with room for this many pods, and with the rights that `foretide members add --place` grants.
@@ -169,7 +173,7 @@ impl Cluster {
             Arc::new(move |app: &str, now| demand(&load, &sites, (&member, &here), app, now));
         let size = (1, 2 * PER_POD * pods);
         let world = World::new(&server, self.clock(), size, START_UP, demand);
-        let hpas = HpaController::new(&server, crate::cluster::settings());
+        let hpas = HpaController::new(&server, cluster::settings());
         let member = Member {
             server,
             world,
@@ -249,16 +253,10 @@ impl Cluster {
 
     /// Creates an HPA with the same target in a member, as an unknown writer does, or deletes it.
     pub(crate) fn foreign_hpa(&self, member: &str, is_there: bool) {
-        let target = json!({"type": "Utilization", "averageUtilization": 50});
-        let hpa = json!({
-            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": "by-hand", "namespace": SHOP},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": SHOP},
-                "minReplicas": 1, "maxReplicas": 20, "behavior": {"scaleDown": {"selectPolicy": "Disabled"}},
-                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
-            },
-        });
+        let behavior = json!({"scaleDown": {"selectPolicy": "Disabled"}});
+        let spec =
+            json!({"minReplicas": 1, "maxReplicas": 20, "behavior": behavior, "metrics": [cpu()]});
+        let hpa = hpa(SHOP, "by-hand", SHOP, spec);
         let hpas = format!("/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers");
         // It may be there already, or be gone.
         let (method, path) = if is_there {
@@ -319,7 +317,7 @@ impl Cluster {
             let spec = json!({"spec": {"replicas": replicas}});
             server.patch("deployments.apps", SHOP, SHOP, &spec);
         } else {
-            server.create(&shop(SHOP, replicas));
+            server.create(&cluster::deployment(SHOP, SHOP, replicas));
         }
     }
 
@@ -407,6 +405,11 @@ impl Cluster {
             .collect()
     }
 
+    /// The members that have an HPA for the shop.
+    pub(crate) fn with_hpas(&self) -> Vec<String> {
+        self.bounds().into_keys().collect()
+    }
+
     /// Wanted replicas and ready pods of the shop in a member; none without the workload.
     pub(crate) fn counts(&self, member: &str) -> Option<(u64, u64)> {
         counts(self.site(member), SHOP)
@@ -450,23 +453,15 @@ impl Cluster {
 
     /// A condition of the fleet, as `status/reason`.
     pub(crate) fn condition(&self, kind: &str) -> String {
-        let status = self.fleet_status();
-        let conditions = status["conditions"].as_array().into_iter().flatten();
-        let mut of_kind = conditions.filter(|one| one["type"] == kind);
-        of_kind.next().map_or_else(String::new, |one| {
-            let text = |field: &str| one[field].as_str().unwrap_or_default();
-            format!("{}/{}", text("status"), text("reason"))
-        })
+        let condition = cluster::condition(&self.fleet_status(), kind);
+        let text = |field: &str| condition[field].as_str().unwrap_or_default();
+        format!("{}/{}", text("status"), text("reason"))
     }
 
     /// The message of a condition of the fleet.
     pub(crate) fn message(&self, kind: &str) -> String {
-        let status = self.fleet_status();
-        let mut conditions = status["conditions"].as_array().into_iter().flatten();
-        let found = conditions.find(|one| one["type"] == kind);
-        found.map_or_else(String::new, |one| {
-            one["message"].as_str().unwrap().to_owned()
-        })
+        let condition = cluster::condition(&self.fleet_status(), kind);
+        condition["message"].as_str().unwrap_or_default().to_owned()
     }
 
     /// The notes of the events with this reason.
@@ -525,12 +520,12 @@ impl Cluster {
             .iter()
             .map(|(name, bounds)| ((*name).to_owned(), *bounds))
             .collect();
-        self.until_shown(seconds, what, &|cluster| cluster.bounds() == wanted);
+        self.until(seconds, what, |cluster| cluster.bounds() == wanted);
     }
 
     /// Waits until exactly these members have an HPA, with these maxima.
     pub(crate) fn capped(&mut self, seconds: u64, what: &str, wanted: &[(&str, u64)]) {
-        self.until_shown(seconds, what, &|cluster| {
+        self.until(seconds, what, |cluster| {
             let found = cluster.bounds();
             let found = found.iter().map(|(name, (_, max))| (&**name, *max));
             found.eq(wanted.iter().copied())
@@ -539,7 +534,7 @@ impl Cluster {
 
     /// Waits until these members run this many replicas, all of them ready.
     pub(crate) fn runs(&mut self, seconds: u64, what: &str, wanted: &[(&str, u64)]) {
-        self.until_shown(seconds, what, &|cluster| cluster.has(wanted));
+        self.until(seconds, what, |cluster| cluster.has(wanted));
     }
 
     /// Returns whether these members run this many replicas, all of them ready.
@@ -548,20 +543,16 @@ impl Cluster {
         wanted.iter().all(runs)
     }
 
-    /// Waits like `until`; a failure shows the fleet.
-    pub(crate) fn until_shown(&mut self, seconds: u64, what: &str, holds: &dyn Fn(&Self) -> bool) {
-        for _second in 0..seconds {
-            if holds(self) {
-                return;
-            }
-            self.run_for(1);
-        }
-        assert!(
-            holds(self),
-            "{}: not within {seconds} s: {what}\n{}",
-            self.now(),
-            self.show()
-        );
+    /// Waits until a condition of the fleet is this, as `status/reason`.
+    pub(crate) fn until_condition(&mut self, seconds: u64, kind: &str, wanted: &str) {
+        self.until(seconds, wanted, |cluster| cluster.condition(kind) == wanted);
+    }
+
+    /// Waits until the reason of a member contains this text.
+    pub(crate) fn until_reason(&mut self, seconds: u64, member: &str, wanted: &str) {
+        self.until(seconds, wanted, |cluster| {
+            cluster.has_reason(member, wanted)
+        });
     }
 
     /// Counts, bounds and reasons of all members, for messages.
@@ -579,7 +570,7 @@ impl Cluster {
 
 /// A hub without an election, and two members with two replicas each.
 pub(crate) fn begun(more: &Value) -> Cluster {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &[("one", 10), ("two", 10)]);
+    let mut cluster = Cluster::fleet(&[("one", 10), ("two", 10)]);
     cluster.elects = false;
     cluster.deploy_everywhere(2);
     cluster.evenly(4_000);
@@ -662,30 +653,12 @@ pub(crate) fn token(member: &str) -> String {
     format!("token-of-{member}")
 }
 
-/// A workload whose pods aim at half of their requests.
-pub(crate) fn shop(name: &str, replicas: u64) -> Value {
-    let requests = json!({"requests": {"cpu": format!("{}m", 2 * PER_POD)}});
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": name, "namespace": SHOP},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"containers": [{"name": "app", "image": "app:1", "resources": requests}]},
-            },
-        },
-    })
-}
-
 /// A fleet with CPU at 50 %, moves within a minute, and these fields of `spec`.
 pub(crate) fn fleet(name: &str, policy: &str, (min, max): Bounds, more: &Value) -> Value {
-    let target = json!({"type": "Utilization", "averageUtilization": 50});
     let mut spec = json!({
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "minReplicas": min, "maxReplicas": max,
-        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        "metrics": [cpu()],
         // Without other limits, the load alone determines the rate.
         "behavior": {
             "scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 1}]},
@@ -714,20 +687,18 @@ pub(crate) fn with_preferences(policy: &str, field: &str, members: &[(&str, u64)
     })
 }
 
+/// Three members, each with a value.
+pub(crate) const fn three<T: Copy>([first, second, third]: [T; 3]) -> [(&'static str, T); 3] {
+    [("member1", first), ("member2", second), ("member3", third)]
+}
+
 /// A policy without preferences.
 pub(crate) fn plain(policy: &str) -> Value {
     json!({"federatedHPAAssignmentType": policy})
 }
 
-/// A window that is always open.
-pub(crate) fn window(replicas: u64) -> Value {
-    json!([{"name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": replicas}])
-}
-
 /// Objects that `foretide members add --place` creates in a member.
 fn in_member() -> Vec<Value> {
-    let namespace =
-        |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let rule = |right: &foretide_kube::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
     let rules: Vec<_> = permissions(true).iter().map(rule).collect();
     let rbac = "rbac.authorization.k8s.io";

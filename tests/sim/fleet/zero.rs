@@ -1,21 +1,15 @@
 //! Members that are not needed scale to zero and wake when needed, in the order of the policy.
 
 use serde_json::{Value, json};
-use simkube::faults::Plan;
 
-use super::world::with_preferences;
+use super::world::{three, with_preferences};
 use crate::cluster::Cluster;
 
-const ROOMS: [(&str, u64); 3] = [("member1", 22), ("member2", 6), ("member3", 20)];
+const ROOMS: [(&str, u64); 3] = three([22, 6, 20]);
 
 /// A policy with a number for each member, each with a maximum of two: the last one awake is soon full.
 fn assignment(policy: &str, field: &str, numbers: [u64; 3]) -> Value {
-    let numbers = [
-        ("member1", numbers[0]),
-        ("member2", numbers[1]),
-        ("member3", numbers[2]),
-    ];
-    let mut assignment = with_preferences(policy, field, &numbers);
+    let mut assignment = with_preferences(policy, field, &three(numbers));
     for preference in assignment["clusterAutoscalingPreference"]
         .as_array_mut()
         .unwrap()
@@ -40,14 +34,9 @@ fn wake_times(cluster: &Cluster, last: &str) -> Option<Vec<i64>> {
         .collect()
 }
 
-fn three(counts: [u64; 3]) -> [(&'static str, u64); 3] {
-    let [first, second, third] = counts;
-    [("member1", first), ("member2", second), ("member3", third)]
-}
-
 #[test]
 fn unneeded_members_sleep_and_wake_by_policy_and_never_if_duplicated() {
-    let mut cluster = Cluster::fleet(1, Plan::default(), &ROOMS);
+    let mut cluster = Cluster::fleet(&ROOMS);
     cluster.deploy_everywhere(1);
     cluster.evenly(5_000);
     let cases = [
@@ -77,10 +66,10 @@ fn unneeded_members_sleep_and_wake_by_policy_and_never_if_duplicated() {
     for (assignment, last) in cases {
         let policy = assignment["federatedHPAAssignmentType"].to_string();
         cluster.edit_fleet(&json!({"federatedHPAAssignment": assignment}));
-        cluster.until_shown(
+        cluster.until(
             180,
             &format!("{policy}: five, in three members"),
-            &|cluster| {
+            |cluster| {
                 cluster.serving() >= 5
                     && ROOMS
                         .iter()
@@ -88,10 +77,10 @@ fn unneeded_members_sleep_and_wake_by_policy_and_never_if_duplicated() {
             },
         );
         cluster.evenly(500);
-        cluster.until_shown(
+        cluster.until(
             400,
             &format!("{policy}: {last} alone is awake"),
-            &|cluster| {
+            |cluster| {
                 ROOMS
                     .iter()
                     .all(|(name, _)| cluster.has(&[(name, u64::from(*name == last))]))
@@ -100,7 +89,7 @@ fn unneeded_members_sleep_and_wake_by_policy_and_never_if_duplicated() {
         // The HPAs of sleeping members stay.
         assert_eq!(cluster.bounds().len(), 3, "{policy}");
         cluster.evenly(5_000);
-        cluster.until_shown(120, &format!("{policy}: all are woken"), &|cluster| {
+        cluster.until(120, &format!("{policy}: all are woken"), |cluster| {
             wake_times(cluster, last).is_some()
         });
         let woken = wake_times(&cluster, last).unwrap();
@@ -110,7 +99,7 @@ fn unneeded_members_sleep_and_wake_by_policy_and_never_if_duplicated() {
             assert_eq!(woken[0], woken[1], "{policy}: one decision wakes all");
         }
     }
-    cluster.until_shown(60, "five again", &|cluster| cluster.serving() >= 5);
+    cluster.until(60, "five again", |cluster| cluster.serving() >= 5);
     for may_sleep in [false, true] {
         let duplicated = json!({"federatedHPAAssignmentType": "Duplicated"});
         cluster

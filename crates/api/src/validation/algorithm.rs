@@ -264,33 +264,19 @@ mod tests {
             per_replica: Some(2.5),
         };
         let usual = auto::ServiceLevel::default();
+        let (high, quantile) = ("{quantile: 0.95}", auto::ServiceLevel::Quantile(0.95));
+        let one_percent = "{maxUnderProvisionedPercent: 1}";
         for (yaml, facts, expected) in [
             ("{}", facts(200), automatic(240, usual)),
             ("{}", facts(5), automatic(60, usual)),
             ("{}", facts(5000), automatic(1200, usual)),
             ("{leadTimeSeconds: 60}", facts(200), automatic(60, usual)),
-            (
-                "{quantile: 0.95}",
-                WorkloadFacts::default(),
-                automatic(120, auto::ServiceLevel::Quantile(0.95)),
-            ),
-            (
-                "{maxUnderProvisionedPercent: 1}",
-                facts(120),
-                automatic(120, objective),
-            ),
+            (high, WorkloadFacts::default(), automatic(120, quantile)),
+            (one_percent, facts(120), automatic(120, objective)),
             ("{}", shared(Some(2.5)), automatic(120, priced)),
             ("{}", shared(None), automatic(120, usual)),
-            (
-                "{quantile: 0.95}",
-                shared(Some(2.5)),
-                automatic(120, auto::ServiceLevel::Quantile(0.95)),
-            ),
-            (
-                "{maxUnderProvisionedPercent: 1}",
-                shared(Some(2.5)),
-                automatic(120, objective),
-            ),
+            (high, shared(Some(2.5)), automatic(120, quantile)),
+            (one_percent, shared(Some(2.5)), automatic(120, objective)),
         ] {
             assert_eq!(algorithm(&prediction(yaml), facts), Ok(expected), "{yaml}");
         }
@@ -309,97 +295,69 @@ mod tests {
         let dsp = Algorithm::Dsp(dsp::Config::default());
         let naive = Algorithm::SeasonalNaive(seasonal::Config::default());
         let floor = Algorithm::Percentile(percentile::Config::default());
+        let usual = calibrated(naive.clone(), 0.94);
         for (yaml, expected) in [
-            ("predictionAlgorithm: {algorithmType: dsp}", dsp.clone()),
-            (
-                "{quantile: 0.8, predictionAlgorithm: {algorithmType: dsp, calibrate: true}}",
-                calibrated(dsp, 0.8),
-            ),
-            ("predictionAlgorithm: {algorithmType: percentile}", floor),
-            (
-                "predictionAlgorithm: {algorithmType: seasonalNaive}",
-                calibrated(naive.clone(), 0.94),
-            ),
-            (
-                "predictionAlgorithm: {algorithmType: seasonalNaive, calibrate: false}",
-                naive,
-            ),
+            ("{algorithmType: dsp}", dsp.clone()),
+            ("{algorithmType: percentile}", floor),
+            ("{algorithmType: seasonalNaive}", usual),
+            ("{algorithmType: seasonalNaive, calibrate: false}", naive),
         ] {
-            assert_eq!(read(yaml), Ok(expected), "{yaml}");
+            let yaml = format!("predictionAlgorithm: {yaml}");
+            assert_eq!(read(&yaml), Ok(expected), "{yaml}");
         }
+        let asked = "{quantile: 0.8, predictionAlgorithm: {algorithmType: dsp, calibrate: true}}";
+        assert_eq!(read(asked), Ok(calibrated(dsp, 0.8)));
     }
 
     #[test]
     fn a_value_that_cannot_be_parsed_is_a_violation_and_never_a_default() {
-        refused(&[
+        for (block, field) in [
+            ("dsp: {historyLength: 1w}", "dsp.historyLength"),
+            ("percentile: {percentile: most}", "percentile.percentile"),
+            ("seasonalNaive: {period: 12h}", "seasonalNaive.period"),
+            ("seasonalNaive: {cycles: -1}", "seasonalNaive.cycles"),
             (
-                "predictionAlgorithm: {algorithmType: dsp, dsp: {historyLength: 1w}}",
-                "predictionAlgorithm.dsp.historyLength",
+                "dsp: {estimators: {fft: [{marginFraction: x}]}}",
+                "dsp.estimators.fft[0].marginFraction",
             ),
-            (
-                "predictionAlgorithm: {algorithmType: percentile, percentile: {percentile: most}}",
-                "predictionAlgorithm.percentile.percentile",
-            ),
-            (
-                "predictionAlgorithm: {algorithmType: seasonalNaive, seasonalNaive: {period: 12h}}",
-                "predictionAlgorithm.seasonalNaive.period",
-            ),
-            (
-                "predictionAlgorithm: {algorithmType: prophet}",
-                "predictionAlgorithm.algorithmType",
-            ),
-            (
-                "predictionAlgorithm: {algorithmType: seasonalNaive, seasonalNaive: {cycles: -1}}",
-                "predictionAlgorithm.seasonalNaive.cycles",
-            ),
-            (
-                "predictionAlgorithm: {algorithmType: dsp, dsp: {estimators: {fft: [{marginFraction: x}]}}}",
-                "predictionAlgorithm.dsp.estimators.fft[0].marginFraction",
-            ),
-            (
-                "predictionAlgorithm: {auto: {sampleInterval: often}}",
-                "predictionAlgorithm.auto.sampleInterval",
-            ),
-        ]);
+            ("auto: {sampleInterval: often}", "auto.sampleInterval"),
+        ] {
+            let (kind, _) = block.split_once(':').unwrap();
+            let yaml = format!("predictionAlgorithm: {{algorithmType: {kind}, {block}}}");
+            refused(&yaml, &format!("predictionAlgorithm.{field}"));
+        }
+        let unknown = "predictionAlgorithm: {algorithmType: prophet}";
+        refused(unknown, "predictionAlgorithm.algorithmType");
     }
 
     #[test]
     fn a_value_out_of_range_or_without_effect_is_refused() {
-        refused(&[
-            (
-                "predictionAlgorithm: {calibrate: false}",
-                "predictionAlgorithm.calibrate",
-            ),
+        let dsp = "predictionAlgorithm: {algorithmType: dsp}";
+        let automatic = "predictionAlgorithm: {calibrate: false}";
+        refused(automatic, "predictionAlgorithm.calibrate");
+        for (yaml, field) in [
             ("quantile: 0.4", "quantile"),
             ("quantile: 1", "quantile"),
-            (
-                "{quantile: 0.9, predictionAlgorithm: {algorithmType: dsp}}",
-                "quantile",
-            ),
+            (&format!("{{quantile: 0.9, {dsp}}}"), "quantile"),
             ("leadTimeSeconds: 29", "leadTimeSeconds"),
             ("leadTimeSeconds: 1201", "leadTimeSeconds"),
-            (
-                "maxUnderProvisionedPercent: 0",
-                "maxUnderProvisionedPercent",
-            ),
-            (
-                "{maxUnderProvisionedPercent: 1, quantile: 0.9}",
-                "maxUnderProvisionedPercent",
-            ),
-            (
-                "{maxUnderProvisionedPercent: 1, predictionAlgorithm: {algorithmType: dsp}}",
-                "maxUnderProvisionedPercent",
-            ),
-        ]);
+        ] {
+            refused(yaml, field);
+        }
+        for yaml in [
+            "maxUnderProvisionedPercent: 0",
+            "{maxUnderProvisionedPercent: 1, quantile: 0.9}",
+            &format!("{{maxUnderProvisionedPercent: 1, {dsp}}}"),
+        ] {
+            refused(yaml, "maxUnderProvisionedPercent");
+        }
     }
 
-    /// Asserts that each of these predictions is refused with the path of this field.
-    fn refused(cases: &[(&str, &str)]) {
-        for (yaml, field) in cases {
-            let violation = read(yaml).unwrap_err();
-            let path = format!("{PREDICTION}.{field}");
-            assert_eq!(violation.field, path, "{violation}");
-        }
+    /// Asserts that a prediction is refused with the path of this field.
+    fn refused(yaml: &str, field: &str) {
+        let violation = read(yaml).unwrap_err();
+        let path = format!("{PREDICTION}.{field}");
+        assert_eq!(violation.field, path, "{violation}");
     }
 
     #[test]

@@ -429,13 +429,9 @@ mod tests {
         members.into_iter().next().unwrap()
     }
 
-    fn counts(member: &Member) -> (u32, u32, u32) {
+    fn counts(member: &Member) -> [u32; 3] {
         let pods = member.pods.unwrap();
-        (
-            pods.replicas.get(),
-            pods.ready.get(),
-            pods.unschedulable.get(),
-        )
+        [pods.replicas, pods.ready, pods.unschedulable].map(Replicas::get)
     }
 
     #[test]
@@ -456,24 +452,16 @@ mod tests {
     #[test]
     fn pods_that_have_a_node_are_ready_unless_said_otherwise_and_room_is_beside_them() {
         for (text, want, capacity) in [
-            ("replicas: 10", (10, 10, 0), None),
-            ("replicas: 10, unschedulable: 3", (10, 7, 3), None),
-            ("replicas: 10, unschedulable: 3, ready: 5", (10, 5, 3), None),
-            ("replicas: 10, capacity: 12", (10, 10, 0), Some(12)),
-            (
-                "replicas: 10, unschedulable: 3, capacity: 7",
-                (10, 7, 3),
-                Some(7),
-            ),
-            ("replicas: 10, capacity: 4", (10, 10, 0), Some(4)),
-            ("replicas: 10, room: 4", (10, 10, 0), Some(14)),
-            (
-                "replicas: 10, unschedulable: 3, room: 4",
-                (10, 7, 3),
-                Some(11),
-            ),
+            ("", [10, 10, 0], None),
+            ("unschedulable: 3", [10, 7, 3], None),
+            ("unschedulable: 3, ready: 5", [10, 5, 3], None),
+            ("capacity: 12", [10, 10, 0], Some(12)),
+            ("unschedulable: 3, capacity: 7", [10, 7, 3], Some(7)),
+            ("capacity: 4", [10, 10, 0], Some(4)),
+            ("room: 4", [10, 10, 0], Some(14)),
+            ("unschedulable: 3, room: 4", [10, 7, 3], Some(11)),
         ] {
-            let member = only(text);
+            let member = only(&format!("replicas: 10, {text}"));
             assert_eq!(counts(&member), want, "{text}");
             assert_eq!(member.capacity.map(Replicas::get), capacity, "{text}");
         }
@@ -509,21 +497,13 @@ mod tests {
     #[test]
     fn the_demand_of_the_fleet_is_the_sum_if_every_cluster_has_one() {
         for (text, want) in [
-            (
-                "clusters: [{name: a, demand: 1.5}, {name: b, demand: 2}]",
-                Some(3.5),
-            ),
-            ("clusters: [{name: a, demand: 1.5}, {name: b}]", None),
-            (
-                "{fleet: {demand: 9}, clusters: [{name: a, demand: 1.5}]}",
-                Some(9.0),
-            ),
-            (
-                "clusters: [{name: a, demand: 1.5}, {name: b, targetAbsent: true}]",
-                Some(1.5),
-            ),
+            ("[{name: b, demand: 2}]", Some(3.5)),
+            ("[{name: b}]", None),
+            ("[]\nfleet: {demand: 9}", Some(9.0)),
+            ("[{name: b, targetAbsent: true}]", Some(1.5)),
         ] {
-            let clusters = parse(text).unwrap();
+            let text = text.replacen('[', "[{name: a, demand: 1.5}, ", 1);
+            let clusters = parse(&format!("clusters: {text}\n")).unwrap();
             let members = clusters.members(None, NOW).unwrap();
             let policy = Policy::new(
                 AssignmentKind::Aggregated,

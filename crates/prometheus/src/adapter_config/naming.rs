@@ -415,182 +415,111 @@ mod tests {
         }
     }
 
-    fn assert_series(table: &[(serde_json::Value, &str, &[&str])]) {
-        for (rule, metric, expected) in table {
-            let names = series_of(rule, metric).unwrap();
-            assert_eq!(names, *expected, "{metric} by {rule}");
+    /// A rule whose parts of `name` are left out where they are empty.
+    fn rule(query: &str, matches: &str, template: &str) -> serde_json::Value {
+        let mut rule = json!({"seriesQuery": query});
+        for (field, text) in [("matches", matches), ("as", template)] {
+            if !text.is_empty() {
+                rule["name"][field] = json!(text);
+            }
+        }
+        rule
+    }
+
+    fn filtered(filter: &serde_json::Value) -> serde_json::Value {
+        json!({"seriesQuery": ANY, "seriesFilters": [filter]})
+    }
+
+    /// Checks the names of the series, separated by blanks.
+    fn assert_series(rule: &serde_json::Value, metric: &str, expected: &str) {
+        let names = series_of(rule, metric).unwrap();
+        assert_eq!(names.join(" "), expected, "{metric} by {rule}");
+    }
+
+    const ANY: &str = r#"{namespace!=""}"#;
+
+    #[test]
+    fn a_series_query_that_names_its_series_needs_no_pattern() {
+        for (query, template, metric, expected) in [
+            ("a_total", "", "a_total", "a_total"),
+            (r#"{__name__="a_total"}"#, "b", "b", "a_total"),
+            (r#"a{x="y"}"#, "b", "a", ""),
+            (r#"{__name__=~"^a_count$"}"#, "mine", "mine", "a_count"),
+            (r#"{__name__=~"a|b"}"#, "mine", "mine", "a b"),
+        ] {
+            assert_series(&rule(query, "", template), metric, expected);
         }
     }
 
     #[test]
-    fn a_series_query_that_names_its_series_needs_no_pattern() {
-        let table = [
-            (
-                json!({"seriesQuery": "http_requests_total"}),
-                "http_requests_total",
-                &["http_requests_total"][..],
-            ),
-            (
-                json!({"seriesQuery": r#"{__name__="a_total"}"#, "name": {"as": "b"}}),
-                "b",
-                &["a_total"],
-            ),
-            (
-                json!({"seriesQuery": r#"a{x="y"}"#, "name": {"as": "b"}}),
-                "a",
-                &[],
-            ),
-            (
-                json!({"seriesQuery": r#"{__name__=~"^some_count$"}"#, "name": {"as": "mine"}}),
-                "mine",
-                &["some_count"],
-            ),
-            (
-                json!({"seriesQuery": r#"{__name__=~"a|b"}"#, "name": {"as": "mine"}}),
-                "mine",
-                &["a", "b"],
-            ),
-        ];
-        assert_series(&table);
-    }
-
-    #[test]
     fn a_series_is_derived_from_the_captures_of_the_metric() {
-        let any = r#"{namespace!=""}"#;
-        let table = [
-            (json!({"seriesQuery": any}), "queue", &["queue"][..]),
-            (
-                json!({"seriesQuery": any, "name": {"matches": "^(.*)_total$"}}),
-                "x",
-                &["x_total"],
-            ),
-            (
-                json!({"seriesQuery": any, "name": {"matches": "^(.*)_total$", "as": "${1}_per_second"}}),
-                "x_per_second",
-                &["x_total"],
-            ),
-            (
-                json!({"seriesQuery": any, "name": {"matches": "^(.*)_total$", "as": "${1}_per_second"}}),
-                "x",
-                &[],
-            ),
-            (
-                json!({"seriesQuery": any, "name": {"matches": "^(?P<head>.*)_total$", "as": "rate:$head"}}),
-                "rate:x",
-                &["x_total"],
-            ),
-            (
-                json!({"seriesQuery": any, "name": {"matches": "^(.*)_(total|sum)$", "as": "$1"}}),
-                "x",
-                &["x_sum", "x_total"],
-            ),
-            (
-                json!({"seriesQuery": any, "name": {"matches": "^(.+)_(.+)_total$", "as": "${2}_${1}"}}),
-                "b_a",
-                &["a_b_total"],
-            ),
-            (
-                json!({"seriesQuery": any, "name": {"matches": "^x_?y[ab]$"}}),
-                "xya",
-                &["xya"],
-            ),
-            (
-                json!({"seriesQuery": any, "name": {"matches": "^a{2}$", "as": "doubled"}}),
-                "doubled",
-                &["aa"],
-            ),
-        ];
-        assert_series(&table);
+        for (matches, template, metric, expected) in [
+            ("", "", "queue", "queue"),
+            ("^(.*)_total$", "", "x", "x_total"),
+            ("^(.*)_total$", "${1}_rate", "x_rate", "x_total"),
+            ("^(.*)_total$", "${1}_rate", "x", ""),
+            ("^(?P<head>.*)_total$", "rate:$head", "rate:x", "x_total"),
+            ("^(.*)_(total|sum)$", "$1", "x", "x_sum x_total"),
+            ("^(.+)_(.+)_total$", "${2}_${1}", "b_a", "a_b_total"),
+            ("^x_?y[ab]$", "", "xya", "xya"),
+            ("^a{2}$", "doubled", "doubled", "aa"),
+        ] {
+            assert_series(&rule(ANY, matches, template), metric, expected);
+        }
     }
 
     #[test]
     fn a_series_must_match_the_query_and_the_filters_of_the_rule() {
-        let any = r#"{namespace!=""}"#;
-        let table = [
-            (
-                json!({"seriesQuery": r#"{__name__=~"^http_.*"}"#, "name": {"matches": "^(.*)_total$"}}),
-                "x",
-                &[][..],
-            ),
-            (
-                json!({"seriesQuery": r#"{__name__!~"^container_.*",n!=""}"#}),
-                "container_x",
-                &[],
-            ),
-            (
-                json!({"seriesQuery": any, "seriesFilters": [{"isNot": "_total$"}]}),
-                "x_total",
-                &[],
-            ),
-            (
-                json!({"seriesQuery": any, "seriesFilters": [{"is": "^http_"}]}),
-                "http_x",
-                &["http_x"],
-            ),
-            (json!({"seriesQuery": any}), "not-a-series", &[]),
-        ];
-        assert_series(&table);
+        let http = rule(r#"{__name__=~"^http_.*"}"#, "^(.*)_total$", "");
+        let no_container = rule(r#"{__name__!~"^container_.*",n!=""}"#, "", "");
+        for (rule, metric, expected) in [
+            (http, "x", ""),
+            (no_container, "container_x", ""),
+            (filtered(&json!({"isNot": "_total$"})), "x_total", ""),
+            (filtered(&json!({"is": "^http_"})), "http_x", "http_x"),
+            (rule(ANY, "", ""), "not-a-series", ""),
+        ] {
+            assert_series(&rule, metric, expected);
+        }
     }
 
     #[test]
     fn an_unbounded_set_of_series_is_unknown() {
-        let lossy = |as_: &str| json!({"seriesQuery": r#"{namespace!=""}"#, "name": {"matches": "^(.*)_(.*)_total$", "as": as_}});
+        let lossy = |template| rule(ANY, "^(.*)_(.*)_total$", template);
         assert_eq!(series_of(&lossy("requests"), "requests"), None);
         assert_eq!(series_of(&lossy("$1"), "requests"), None);
         assert_eq!(series_of(&lossy("requests"), "other").unwrap(), [""; 0]);
-        let wide = json!({"seriesQuery": "{n!=\"\"}", "name": {"matches": "^x_[a-z]$", "as": "x"}});
+        let wide = rule(ANY, "^x_[a-z]$", "x");
         assert_eq!(series_of(&wide, "x"), None);
     }
 
     #[test]
     fn an_invalid_field_is_reported_with_its_path() {
-        let table = [
+        let of_type = json!({"seriesQuery": 3});
+        let of_list = json!({"seriesQuery": "x", "name": []});
+        for (rule, field, why) in [
+            (rule("sum(x)", "", ""), "seriesQuery", "expected one series"),
+            (rule("{", "", ""), "seriesQuery", "the query cannot be"),
+            (json!({}), "seriesQuery", "the query cannot be parsed"),
+            (of_type, "seriesQuery", "expected a string, found a number"),
+            (rule("x", "(", ""), "name.matches", "expected a regular"),
+            (rule("x", "(a)(b)", ""), "name.as", "is missing"),
+            (of_list, "name", "expected a mapping of fields"),
+            (filtered(&json!({})), "seriesFilters[0]", "expected `is` or"),
             (
-                json!({"seriesQuery": "sum(x)"}),
-                "seriesQuery: expected one series selector",
+                filtered(&json!({"is": "["})),
+                "seriesFilters[0].is",
+                "expected a regular",
             ),
-            (
-                json!({"seriesQuery": "{"}),
-                "seriesQuery: the query cannot be parsed",
-            ),
-            (json!({}), "seriesQuery: the query cannot be parsed"),
-            (
-                json!({"seriesQuery": 3}),
-                "seriesQuery: expected a string, found a number",
-            ),
-            (
-                json!({"seriesQuery": "x", "name": {"matches": "("}}),
-                "name.matches: expected a regular expression",
-            ),
-            (
-                json!({"seriesQuery": "x", "name": {"matches": "(a)(b)"}}),
-                "name.as: is missing",
-            ),
-            (
-                json!({"seriesQuery": "x", "name": []}),
-                "name: expected a mapping of fields, found a list",
-            ),
-            (
-                json!({"seriesQuery": "x", "seriesFilters": [{}]}),
-                "seriesFilters[0]: expected `is` or `isNot`",
-            ),
-            (
-                json!({"seriesQuery": "x", "seriesFilters": [{"is": "["}]}),
-                "seriesFilters[0].is: expected a regular",
-            ),
-        ];
-        for (rule, expected) in table {
+        ] {
             let error = naming(&rule).unwrap_err().to_string();
-            assert!(error.starts_with(expected), "{error}");
+            assert!(error.starts_with(&format!("{field}: {why}")), "{error}");
         }
     }
 
     #[test]
     fn the_search_ends_for_a_long_name_that_does_not_fit() {
-        let rule = json!({
-            "seriesQuery": r#"{namespace!=""}"#,
-            "name": {"matches": "(a*)(a*)(a*)(a*)(a*)(a*)", "as": "$1$2$3$4$5${6}_b"},
-        });
+        let rule = rule(ANY, "(a*)(a*)(a*)(a*)(a*)(a*)", "$1$2$3$4$5${6}_b");
         let naming = naming(&rule).unwrap();
         let name = "a".repeat(200);
         let mut search = CaptureSearch::default();

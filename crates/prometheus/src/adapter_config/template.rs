@@ -354,38 +354,26 @@ mod tests {
 
     #[test]
     fn unsupported_and_misplaced_placeholders_are_rejected_with_the_reason() {
+        let range = "has the placeholder \"<<range .GroupBySlice>>\"";
+        let has = "has <<.LabelMatchers>>";
+        let [pod, zone] = ["compares label \"pod\"", "compares label \"zone\""];
         for (template, expected) in [
             (" ", "is missing"),
             ("sum(<<.Series)", "has the placeholder \".Series)\""),
-            (
-                "sum(<<range .GroupBySlice>>x<<end>>)",
-                "has the placeholder \"<<range .GroupBySlice>>\"",
-            ),
+            ("sum(<<range .GroupBySlice>>x<<end>>)", range),
             ("sum(<<.LabelValuesByName.a-b>>)", "has the placeholder"),
             ("sum(<<.Series | printf \"%s\">>)", "has the placeholder"),
             ("sum(<<.Series>>)", "selects no pods"),
-            ("sum(x{a='<<.LabelMatchers>>'})", "has <<.LabelMatchers>>"),
-            (
-                "label_replace(x, 'a', '<<.LabelMatchers>>', 'b', 'c')",
-                "has <<.LabelMatchers>>",
-            ),
-            ("sum(x) # <<.LabelMatchers>>", "has <<.LabelMatchers>>"),
+            ("sum(x{a='<<.LabelMatchers>>'})", has),
+            ("label_replace(x, 'a', '<<.LabelMatchers>>', 'b', 'c')", has),
+            ("sum(x) # <<.LabelMatchers>>", has),
             (
                 r#"sum(x{pod=~"y|<<index .LabelValuesByName "pod">>"})"#,
-                "has <<.LabelMatchers>>",
+                has,
             ),
-            (
-                r#"sum(x{pod="<<index .LabelValuesByName "pod">>"})"#,
-                "compares label \"pod\"",
-            ),
-            (
-                r#"sum(x{pod!~"<<index .LabelValuesByName "pod">>"})"#,
-                "compares label \"pod\"",
-            ),
-            (
-                r#"sum(x{a="<<index .LabelValuesByName "zone">>"})"#,
-                "compares label \"zone\"",
-            ),
+            (r#"sum(x{pod="<<index .LabelValuesByName "pod">>"})"#, pod),
+            (r#"sum(x{pod!~"<<index .LabelValuesByName "pod">>"})"#, pod),
+            (r#"sum(x{a="<<index .LabelValuesByName "zone">>"})"#, zone),
             ("<<.Series>>{<<.LabelMatchers>>}[5m]", "the query gives a"),
             ("sum(x{<<.LabelMatchers>>)", "the query cannot be parsed"),
         ] {

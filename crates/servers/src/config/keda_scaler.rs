@@ -240,6 +240,9 @@ mod tests {
 
     #[test]
     fn flags_that_contradict_each_other_are_refused() {
+        let empty_secret = "--certificate-secret must not be empty";
+        let no_clients = "--insecure serves without TLS, so --client-ca-file";
+        let no_tls = "--insecure serves without TLS, so --tls-cert-file";
         for (line, message) in [
             (
                 "--client-ca-file c --allow-any-client",
@@ -249,23 +252,11 @@ mod tests {
                 "--kubeconfig k",
                 "--service-namespace is required with a kubeconfig, for example foretide-system",
             ),
-            (
-                "--certificate-secret=",
-                "--certificate-secret must not be empty",
-            ),
+            ("--certificate-secret=", empty_secret),
             ("--service-name=", "--service-name must not be empty"),
-            (
-                "--insecure --client-ca-file c",
-                "--insecure serves without TLS, so --client-ca-file",
-            ),
-            (
-                "--insecure --tls-cert-file c --tls-key-file k",
-                "--insecure serves without TLS, so --tls-cert-file",
-            ),
-            (
-                "--tls-cert-file c",
-                "error: the following required arguments",
-            ),
+            ("--insecure --client-ca-file c", no_clients),
+            ("--insecure --tls-cert-file c --tls-key-file k", no_tls),
+            ("--tls-cert-file c", "error: the following required"),
         ] {
             let error = config(line).unwrap_err();
             assert!(error.starts_with(message), "{line}: {error}");

@@ -213,38 +213,18 @@ async fn an_external_metric_that_is_not_known_is_an_error_with_a_reason() {
     let router = router(sources());
     let none = "no EffectiveHorizontalPodAutoscaler has the target Deployment shop/";
     let object = "EffectiveHorizontalPodAutoscaler shop/";
+    let unknown = format!("{object}web has no forecast of");
+    let own = format!("{object}own publishes no metrics; set its spec.mode to Metric");
+    let both = format!("{object}one and {object}two both have the target");
+    let late = format!("decision of {object}late is of 2026-03-01T09:44:59Z");
+    let [memory, hits, cpu] = ["resource.memory", "pods.hits", "resource.cpu"];
     for (name, identifier, code, reason) in [
-        (
-            "web",
-            "resource.memory",
-            404,
-            format!("{object}web has no forecast of resource.memory: Expired"),
-        ),
-        (
-            "web",
-            "pods.hits",
-            404,
-            format!("{object}web has no forecast of pods.hits: it is not"),
-        ),
-        ("none", "resource.cpu", 404, format!("{none}none")),
-        (
-            "own",
-            "resource.cpu",
-            404,
-            format!("{object}own publishes no metrics; set its spec.mode to Metric"),
-        ),
-        (
-            "shared",
-            "resource.cpu",
-            409,
-            format!("{object}one and {object}two both have the target"),
-        ),
-        (
-            "late",
-            "resource.cpu",
-            503,
-            format!("decision of {object}late is of 2026-03-01T09:44:59Z"),
-        ),
+        ("web", memory, 404, format!("{unknown} {memory}: Expired")),
+        ("web", hits, 404, format!("{unknown} {hits}: it is not")),
+        ("none", cpu, 404, format!("{none}none")),
+        ("own", cpu, 404, own),
+        ("shared", cpu, 409, both),
+        ("late", cpu, 503, late),
     ] {
         let labels = labels(name, identifier);
         let path = format!("{EXTERNAL}/crane_autoscaling_prediction?labelSelector={labels}");
@@ -255,28 +235,13 @@ async fn an_external_metric_that_is_not_known_is_an_error_with_a_reason() {
 #[tokio::test]
 async fn a_cron_count_that_is_not_known_is_an_error_with_a_reason() {
     let router = router(sources());
+    let no_kind = "labelSelector has no targetKind";
     for (labels, code, reason) in [
-        (
-            labels("one", "cron"),
-            404,
-            "has the target Deployment shop/one",
-        ),
-        (
-            labels("late", "cron"),
-            503,
-            "expected one of the last 15 minutes",
-        ),
-        (
-            labels("web", "resource.cpu"),
-            400,
-            "expected resourceIdentifier=cron",
-        ),
-        (
-            "app%3Dweb".to_owned(),
-            400,
-            "labelSelector has no targetKind",
-        ),
-        (String::new(), 400, "labelSelector has no targetKind"),
+        (labels("one", "cron"), 404, "the target Deployment shop/one"),
+        (labels("late", "cron"), 503, "one of the last 15 minutes"),
+        (CPU.to_owned(), 400, "expected resourceIdentifier=cron"),
+        ("app%3Dweb".to_owned(), 400, no_kind),
+        (String::new(), 400, no_kind),
     ] {
         let path = format!("{EXTERNAL}/crane_autoscaling_cron?labelSelector={labels}");
         check_refused(&router, &path, code, reason).await;
@@ -344,63 +309,37 @@ async fn the_cpu_forecast_is_divided_over_the_pods_that_count() {
 async fn a_pods_metric_that_is_not_known_is_an_error_with_a_reason() {
     let router = router(sources());
     let metric = "crane_pod_cpu_usage";
-    let uid = |uid: &str| UID.replace("u1", uid);
-    for (path, code, reason) in [
+    for (pods, app, uid, code, reason) in [
         (
-            format!("pods/*/{metric}?labelSelector=app%3Dweb"),
-            400,
-            "expected autoscaling.crane.io/effective-hpa-uid=UID",
-        ),
-        (
-            format!("pods/*/{metric}?labelSelector=app%3Dweb&{UID}%2Ca%3Db"),
-            400,
-            "expected autoscaling.crane.io/effective-hpa-uid=UID",
-        ),
-        (
-            format!("pods/*/{metric}?{UID}"),
-            400,
-            "labelSelector is empty",
-        ),
-        (
-            format!("pods/*/{metric}?labelSelector=app%3Dweb&{}", uid("u9")),
+            "*",
+            "web",
+            "u9",
             404,
             "of namespace shop has the UID \"u9\"",
         ),
+        ("*", "web", "u2", 404, "set its spec.mode to Metric"),
+        ("*", "web", "u5", 503, "does the controller run?"),
+        ("*", "api", "u1", 404, "no running pod * of namespace shop"),
+        ("web-b", "web", "u1", 404, "no running pod web-b of"),
+        ("*", "silent", "u1", 503, "no response within 5s"),
+    ] {
+        let uid = UID.replace("u1", uid);
+        let path = format!("{PODS}/{pods}/{metric}?labelSelector=app%3D{app}&{uid}");
+        check_refused(&router, &path, code, reason).await;
+    }
+    let no_uid = "expected autoscaling.crane.io/effective-hpa-uid=UID";
+    let only_pods = "served for pods only, not for";
+    let pods = format!("pods/*/{metric}");
+    for (path, code, reason) in [
+        (format!("{pods}?labelSelector=app%3Dweb"), 400, no_uid),
         (
-            format!("pods/*/{metric}?labelSelector=app%3Dweb&{}", uid("u2")),
-            404,
-            "set its spec.mode to Metric",
+            format!("{pods}?labelSelector=app%3Dweb&{UID}%2Ca%3Db"),
+            400,
+            no_uid,
         ),
-        (
-            format!("pods/*/{metric}?labelSelector=app%3Dweb&{}", uid("u5")),
-            503,
-            "does the controller run?",
-        ),
-        (
-            format!("pods/*/{metric}?labelSelector=app%3Dapi&{UID}"),
-            404,
-            "no running pod * of namespace shop",
-        ),
-        (
-            format!("pods/web-b/{metric}?labelSelector=app%3Dweb&{UID}"),
-            404,
-            "no running pod web-b of namespace shop",
-        ),
-        (
-            format!("pods/*/{metric}?labelSelector=app%3Dsilent&{UID}"),
-            503,
-            "no response within 5s",
-        ),
-        (
-            format!("deployments.apps/web/{metric}"),
-            404,
-            "served for pods only, not for deployments.apps",
-        ),
-        (
-            format!("metrics/{metric}"),
-            404,
-            "served for pods only, not for namespaces",
-        ),
+        (format!("{pods}?{UID}"), 400, "labelSelector is empty"),
+        (format!("deployments.apps/web/{metric}"), 404, only_pods),
+        (format!("metrics/{metric}"), 404, only_pods),
     ] {
         let path = format!("{}/{path}", PODS.trim_end_matches("/pods"));
         check_refused(&router, &path, code, reason).await;
@@ -438,19 +377,14 @@ async fn discovery_names_groups_versions_and_our_metrics() {
     let (_, group) = get_of(&router, "/apis/custom.metrics.k8s.io").await;
     assert_eq!(group["preferredVersion"]["version"], "v1beta2");
     assert_eq!(group["versions"].as_array().unwrap().len(), 2);
+    let of_pods = vec!["pods/crane_pod_cpu_usage"];
     for (version, metrics) in [
         (
             "external.metrics.k8s.io/v1beta1",
             vec!["crane_autoscaling_prediction", "crane_autoscaling_cron"],
         ),
-        (
-            "custom.metrics.k8s.io/v1beta1",
-            vec!["pods/crane_pod_cpu_usage"],
-        ),
-        (
-            "custom.metrics.k8s.io/v1beta2",
-            vec!["pods/crane_pod_cpu_usage"],
-        ),
+        ("custom.metrics.k8s.io/v1beta1", of_pods.clone()),
+        ("custom.metrics.k8s.io/v1beta2", of_pods),
     ] {
         let (code, list) = get_of(&router, &format!("/apis/{version}")).await;
         assert_eq!(code, StatusCode::OK, "{version}");
