@@ -79,15 +79,14 @@ impl Decided {
 // === impl DecideContext ===
 
 impl DecideContext<'_> {
-    /// Decides the workload of one target; `floor_share` is its share of a fleet's floor, if it is part of one.
+    /// Decides the workload of one target.
     pub fn decide(
         &self,
         state: &mut TargetState,
         part: Part,
         TargetObservation { workload, target }: TargetObservation,
-        floor_share: Option<Replicas>,
     ) -> Decided {
-        self.decide_workload(state, part, workload, Some(target), floor_share)
+        self.decide_workload(state, part, workload, Some(target))
     }
 
     /// Decides a fleet as one workload.
@@ -97,7 +96,7 @@ impl DecideContext<'_> {
         part: Part,
         observation: WorkloadObservation,
     ) -> Decided {
-        self.decide_workload(state, part, observation, None, None)
+        self.decide_workload(state, part, observation, None)
     }
 
     fn decide_workload(
@@ -106,7 +105,6 @@ impl DecideContext<'_> {
         mut part: Part,
         observation: WorkloadObservation,
         target: Option<TargetView>,
-        floor_share: Option<Replicas>,
     ) -> Decided {
         let Self { settings, now } = *self;
         let workload = in_force(&part, target.as_ref());
@@ -134,7 +132,7 @@ impl DecideContext<'_> {
             child: hpas
                 .and_then(RelatedHpas::acting)
                 .map(|hpa| as_left(hpa, state.child_min)),
-            share: floor_share,
+            share: part.floor_share,
         };
         let (decision, history) =
             autoscale::decide(&workload, &seen, &state.history, settings, now);

@@ -182,7 +182,7 @@ impl<C: Cluster> Kind for Effective<C> {
                 .is_some_and(EffectiveHorizontalPodAutoscalerStatus::has_own_zero);
             state.target.history.log.scaled_to_zero |= is_own;
         }
-        let mut decided = context.decide(&mut state.target, part, observation, None);
+        let mut decided = context.decide(&mut state.target, part, observation);
         // A controller that ends after the write of the scale leaves a status that says whose zero it is.
         if decided.decision.action.scales_to_zero() && !state.report.written.has_zero() {
             let reason = HoldReason::ZeroNotStored;

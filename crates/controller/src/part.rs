@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foretide_domain::workload::Workload;
+use foretide_domain::{Replicas, workload::Workload};
 
 use super::{child_hpa::ChildSpec, conflicts::TargetConflicts};
 use foretide_api::{autoscaler::Autoscaler, ownership::Owner};
@@ -49,6 +49,7 @@ impl<O, S> WorkItem<O, S> {
             child: Arc::clone(&self.child),
             workload: Arc::clone(workload),
             permission: Permission::All,
+            floor_share: None,
             conflicts: self.conflicts.clone(),
             known_child: None,
         }
@@ -82,6 +83,8 @@ pub struct Part {
     pub workload: Arc<Workload>,
     /// The permission for its decisions.
     pub permission: Permission,
+    /// Its share of a fleet's floor, if it is part of one.
+    pub floor_share: Option<Replicas>,
     /// The other autoscalers that act on the same target.
     pub conflicts: TargetConflicts,
     /// UID of the child that was written last, where no owner reference identifies it.

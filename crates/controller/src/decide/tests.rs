@@ -51,6 +51,7 @@ pub fn part(more: &Value) -> Part {
         workload: Arc::new(validation::workload(&ehpa, &Zone::utc()).unwrap()),
         permission: Permission::AllUnlessContested,
         conflicts: TargetConflicts::default(),
+        floor_share: None,
         known_child: None,
         autoscaler: Autoscaler::Effective(Arc::new(ehpa)),
     }
@@ -102,7 +103,7 @@ pub fn decide(
         settings: &Settings::default(),
         now: Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second),
     };
-    context.decide(state, part.clone(), seen, None)
+    context.decide(state, part.clone(), seen)
 }
 
 #[test]

@@ -209,14 +209,12 @@ impl Planner<'_> {
         let permission = self.permission(decision, may_act);
         let part = Part {
             permission,
+            floor_share: Some(decision.floor).filter(|floor| *floor > Replicas::ZERO),
             ..self.member_part(decision, share.bounds())
         };
         let uid = SeriesKey::of_member(self.item.autoscaler.uid(), &decision.name);
         let observed = self.own_observation(&part.workload, &uid, present);
-        let floor = Some(decision.floor).filter(|floor| *floor > Replicas::ZERO);
-        let decided = self
-            .context
-            .decide(&mut record.target, part, observed, floor);
+        let decided = self.context.decide(&mut record.target, part, observed);
         // Used once: later counts are decided by the HPA.
         let start = record.start.take();
         // In Preview nothing else than a pinned count is written.

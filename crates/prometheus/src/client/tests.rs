@@ -175,7 +175,7 @@ const ERRORS: [(u16, &str, &str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn every_bad_response_has_its_variant() {
+async fn every_bad_response_has_its_reason() {
     let errors = ERRORS.map(|(status, kind, text, expected)| {
         let body = format!(r#"{{"status":"error","errorType":"{kind}","error":"{text}"}}"#);
         (status, body, expected)
