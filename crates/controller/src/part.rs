@@ -83,7 +83,7 @@ pub struct Part {
     pub workload: Arc<Workload>,
     /// The permission for its decisions.
     pub permission: Permission,
-    /// Its share of a fleet's floor, if it is part of one.
+    /// The share of a fleet's floor, where the part belongs to a fleet.
     pub floor_share: Option<Replicas>,
     /// The other autoscalers that act on the same target.
     pub conflicts: TargetConflicts,
