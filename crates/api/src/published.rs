@@ -322,7 +322,7 @@ pub fn is_of_keda_trigger(name: &str, ours: &str) -> bool {
     !position.is_empty() && is_number && rest == ours
 }
 
-/// The largest count of the open cron windows.
+/// The largest count of the sources that are not of metrics: that of the open cron windows.
 fn open_count(decision: &DecisionStatus) -> Option<i32> {
     let proposals = decision.proposals.iter().flatten();
     proposals

@@ -187,6 +187,7 @@ fn replicas(view: &HistoryView) -> Panel {
     let proposed = Source::ALL.iter().map(|source| {
         let name = format!("asked by {}", source.phrases().legend);
         let values = view.proposed.get(source).map_or(&[][..], Vec::as_slice);
+        // A test gives every source a role of its own.
         let role = Role::of_class(source.as_str()).unwrap_or(Role::Floor);
         layer(source.as_str(), &name, role, values)
     });
