@@ -3,10 +3,11 @@
 //! `metrics` and `behavior` are forwarded to a HorizontalPodAutoscaler. The schema is that of the type, with unknown fields
 //! allowed in every object: the API server keeps them, and the service [refuses them by name](crate::KnownFields).
 
-use std::{borrow::Cow, fmt, marker::PhantomData};
+use std::{borrow::Cow, marker::PhantomData};
 
+use derive_where::derive_where;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 /// Most labels (or expressions) one selector may hold.
@@ -37,9 +38,13 @@ const MAX_VALUES: u32 = 256;
 /// # Guarantees
 /// - Serializing returns the JSON that was read.
 /// - [`typed`](Self::typed) never changes what is forwarded.
+#[derive(Serialize, Deserialize)]
+#[derive_where(Clone, Debug, PartialEq)]
+#[serde(transparent, bound = "")]
 pub struct Passthrough<T> {
     raw: Value,
     // A function, because no `T` is held: `Passthrough<T>` is `Send` and `Sync` even if `T` is not.
+    #[derive_where(skip(Debug))]
     type_of_value: PhantomData<fn() -> T>,
 }
 
@@ -67,38 +72,6 @@ impl<T: DeserializeOwned> Passthrough<T> {
     /// The JSON does not match `T`; the error names the field and the expected type.
     pub fn typed(&self) -> Result<T, serde_json::Error> {
         T::deserialize(&self.raw)
-    }
-}
-
-// Not derived, because a derive would require the same traits of `T`, which is never stored.
-
-impl<T> Clone for Passthrough<T> {
-    fn clone(&self) -> Self {
-        Self::from_raw(self.raw.clone())
-    }
-}
-
-impl<T> PartialEq for Passthrough<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.raw == other.raw
-    }
-}
-
-impl<T> fmt::Debug for Passthrough<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Passthrough").field(&self.raw).finish()
-    }
-}
-
-impl<T> Serialize for Passthrough<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.raw.serialize(serializer)
-    }
-}
-
-impl<'de, T> Deserialize<'de> for Passthrough<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Value::deserialize(deserializer).map(Self::from_raw)
     }
 }
 

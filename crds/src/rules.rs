@@ -5,8 +5,6 @@
 //! the server does.
 //! What only the service can know (time zones, cron fields, PromQL) is checked there.
 
-use std::fmt;
-
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::{
         JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
@@ -20,7 +18,8 @@ use serde_json::{Map, Value};
 use crate::{manifests::definition, twins};
 
 /// One thing that the API server would refuse.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("{field}: {message}")]
 pub struct Violation {
     /// Path of the field, such as `spec.crons[0].start`.
     pub field: String,
@@ -130,12 +129,6 @@ fn is_label(text: &str) -> bool {
 /// Returns true if a label may begin and end with this letter.
 fn is_edge(c: char) -> bool {
     c.is_ascii_lowercase() || c.is_ascii_digit()
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
 }
 
 /// Drops members that are null, as the server does where null is not allowed.

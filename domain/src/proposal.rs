@@ -3,7 +3,6 @@
 //! All sources use this type, so that status, log and command line show them side by side. Comparing
 //! proposals is left to [`autoscale`](super::autoscale).
 
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -25,8 +24,9 @@ words! {
     ///
     /// assert_eq!(Source::Forecast.as_str(), "forecast");
     /// ```
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, derive_more::Display)]
     #[serde(rename_all = "camelCase")]
+    #[display("{}", self.as_str())]
     pub enum Source {
         /// A metric as it is now.
         Observed = "observed",
@@ -88,12 +88,6 @@ impl Source {
                 legend: "cron windows",
             },
         }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -262,7 +256,8 @@ pub struct ForecastDetails {
 words! {
     /// Reason for a proposal or for its absence: a closed set, stable across versions, in the order of the
     /// documentation.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
+    #[display("{}", self.as_str())]
     pub enum Reason {
         // There is a proposal.
         /// The metric was read.
@@ -378,12 +373,6 @@ words! {
         // A part of the spec.
         /// A field holds a value that cannot be used.
         InvalidSpec,
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -10,8 +10,7 @@
 //! assert_eq!(bounds.clamp(Replicas::for_demand(10.2)), Replicas::new(10));
 //! ```
 
-use std::fmt;
-
+use derive_more::{Display, Into};
 use serde::{Deserialize, Serialize};
 
 /// A demand this much above a whole number of replicas, relative to it, asks for no more of them: a hundred-millionth.
@@ -33,10 +32,9 @@ const ROUNDING: f64 = 1e-8;
 /// assert_eq!(three.saturating_sub(Replicas::new(4)), Replicas::ZERO);
 /// assert_eq!(Replicas::MAX.saturating_add(three), Replicas::MAX);
 /// ```
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Serialize, Deserialize, Display, Into)]
 #[serde(from = "u32", into = "u32")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Replicas(u32);
 
 impl Replicas {
@@ -147,18 +145,6 @@ impl From<u32> for Replicas {
     }
 }
 
-impl From<Replicas> for u32 {
-    fn from(count: Replicas) -> Self {
-        count.get()
-    }
-}
-
-impl fmt::Display for Replicas {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// The smallest and the largest count that is allowed. By default both are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReplicaBounds {
@@ -195,7 +181,8 @@ impl ReplicaBounds {
 }
 
 /// The object that is scaled.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("{kind} {namespace}/{name}")]
 pub struct ScaleTarget {
     /// Group and version, such as `apps/v1`.
     pub api_version: String,
@@ -205,12 +192,6 @@ pub struct ScaleTarget {
     pub namespace: String,
     /// Name of the object.
     pub name: String,
-}
-
-impl fmt::Display for ScaleTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
-    }
 }
 
 #[cfg(test)]

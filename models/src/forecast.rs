@@ -1,8 +1,6 @@
 //! [`Forecast`]: the predicted values on the grid of the history, with their expiry, their notes and their measured
 //! quality.
 
-use std::fmt;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::error::ForecastError;
@@ -230,76 +228,59 @@ pub struct Prediction {
 ///
 /// assert_eq!(Note::GapsFilled { slots: 3 }.to_string(), "3 missing samples were filled in");
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 #[non_exhaustive]
 pub enum Note {
     /// The history is constant; the forecast is its level.
+    #[display("the history is constant")]
     Constant,
     /// The history has no period but hardly varies; the forecast is its level.
+    #[display("the history is steady")]
     Steady,
     /// Holes were filled in.
+    #[display("{slots} missing samples were filled in")]
     GapsFilled {
         /// The number of slots.
         slots: usize,
     },
     /// Outliers were treated as missing.
+    #[display("{slots} outliers were ignored")]
     SpikesRejected {
         /// The number of slots.
         slots: usize,
     },
     /// History before a hole of more than a day was not used.
+    #[display("history before a gap of more than a day was not used")]
     HistoryCut,
     /// Each period differs from the last by about the same amount, and the forecast continues this trend.
+    #[display("the trend of the last periods is continued")]
     Trend,
     /// Values were lowered to the ceiling.
+    #[display("the forecast was lowered to 1.5 times the highest sample")]
     Clamped,
     /// Less than a day of history: only the last minutes and hours are used.
+    #[display("less than a day of history so far")]
     WarmingUp,
     /// The level shifted recently, and the model was relearned from it.
+    #[display("the level shifted within the last hour")]
     LevelShift,
     /// The model is no better than persistence (repeating the current level), which is used instead.
+    #[display(
+        "the model was recently no better than repeating the current level, which is used instead"
+    )]
     NoSkill,
     /// The model's equations have no solution; persistence is used instead.
+    #[display("the model could not be solved; the current level is repeated instead")]
     NumericalFallback,
     /// Fewer cycles than configured were available.
+    #[display("only {used} cycles of history were available")]
     FewerCycles {
         /// The number of cycles in use.
         used: usize,
     },
     /// Too few outcomes are known to measure a margin; nothing was added to the forecast.
+    #[display("too few outcomes are known to calibrate the forecast; no margin is added")]
     Uncalibrated,
-}
-
-// === impl Note ===
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Constant => f.write_str("the history is constant"),
-            Self::Steady => f.write_str("the history is steady"),
-            Self::GapsFilled { slots } => write!(f, "{slots} missing samples were filled in"),
-            Self::SpikesRejected { slots } => write!(f, "{slots} outliers were ignored"),
-            Self::HistoryCut => {
-                f.write_str("history before a gap of more than a day was not used")
-            }
-            Self::Trend => f.write_str("the trend of the last periods is continued"),
-            Self::Clamped => {
-                f.write_str("the forecast was lowered to 1.5 times the highest sample")
-            }
-            Self::WarmingUp => f.write_str("less than a day of history so far"),
-            Self::LevelShift => f.write_str("the level shifted within the last hour"),
-            Self::NoSkill => f.write_str(
-                "the model was recently no better than repeating the current level, which is used instead",
-            ),
-            Self::NumericalFallback => {
-                f.write_str("the model could not be solved; the current level is repeated instead")
-            }
-            Self::Uncalibrated => f.write_str(
-                "too few outcomes are known to calibrate the forecast; no margin is added",
-            ),
-            Self::FewerCycles { used } => write!(f, "only {used} cycles of history were available"),
-        }
-    }
 }
 
 // === impl Forecast ===

@@ -20,7 +20,6 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     net::SocketAddr,
     path::PathBuf,
     time::Duration,
@@ -60,11 +59,13 @@ pub enum MetricsAuth {
 }
 
 /// Source of the rules of prometheus-adapter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum AdapterConfigSource {
     /// A file.
+    #[display("file {}", _0.display())]
     File(PathBuf),
     /// A key of a `ConfigMap`.
+    #[display("ConfigMap {namespace}/{name}, key {key}")]
     ConfigMap {
         /// Namespace of the `ConfigMap`.
         namespace: String,
@@ -125,21 +126,6 @@ pub struct Config {
     pub local_zone: Zone,
     /// The algorithm's constants, equal to those of the cluster's own HPA controller.
     pub settings: Settings,
-}
-
-// === impl AdapterConfigSource ===
-
-impl fmt::Display for AdapterConfigSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(f, "file {}", path.display()),
-            Self::ConfigMap {
-                namespace,
-                name,
-                key,
-            } => write!(f, "ConfigMap {namespace}/{name}, key {key}"),
-        }
-    }
 }
 
 // === impl Config ===

@@ -30,7 +30,7 @@ pub struct Runs<'a> {
 }
 
 /// The result of one run of Foretide or of the baseline.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct RunResult {
     /// Name of the run.
     pub name: &'static str,
@@ -84,11 +84,7 @@ impl RunResult {
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
-            score: Score::default(),
-            shortages: Shortages::default(),
-            minutes: Vec::new(),
-            forecasts: Vec::new(),
-            quantile: None,
+            ..Self::default()
         }
     }
 

@@ -12,7 +12,8 @@ use crate::{Error, runs::RunError};
 const EXPECTED: &str = "expected under>PERCENT%, cost>PERCENT% or actions>NUMBER, such as under>1%";
 
 /// A bound on a quantity that must not be exceeded.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, derive_more::Display)]
+#[display("{}>{limit}{}", quantity.as_str(), quantity.unit())]
 pub struct Bound {
     quantity: Quantity,
     limit: f64,
@@ -104,13 +105,6 @@ impl FromStr for Bound {
             .filter(|limit| limit.is_finite())
             .ok_or_else(refused)?;
         Ok(Self { quantity, limit })
-    }
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, unit) = (self.quantity.as_str(), self.quantity.unit());
-        write!(f, "{name}>{}{unit}", self.limit)
     }
 }
 

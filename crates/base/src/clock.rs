@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use derive_where::derive_where;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use tokio::{sync::Notify, time::Instant};
@@ -38,8 +39,10 @@ pub struct ClockReading {
 
 /// A time at which another machine was heard, on the clock that its age is measured by.
 #[derive(Debug, Clone)]
+#[derive_where(PartialEq, Eq)]
 pub struct Contact {
     heard: ClockReading,
+    #[derive_where(skip)]
     clock: Clock,
 }
 
@@ -186,14 +189,6 @@ impl Contact {
         Self::of(now.wall - span, then)
     }
 }
-
-impl PartialEq for Contact {
-    fn eq(&self, other: &Self) -> bool {
-        self.heard == other.heard
-    }
-}
-
-impl Eq for Contact {}
 
 // === impl Clock ===
 

@@ -9,7 +9,7 @@
 //! Authorization: Bearer of-someone-else    ──►  Authorization: Bearer [hidden]
 //! ```
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 /// Maximum number of characters of a server's message that are kept, because messages go into logs and statuses.
 const MESSAGE_MAX: usize = 500;
@@ -27,14 +27,9 @@ const WEB_TOKEN: &str = "eyJ";
 const WEB_TOKEN_MIN: usize = 40;
 
 /// The credentials of one connection, to be removed from its errors.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, derive_more::Debug)]
+#[debug("Redactor of {} credentials", _0.len())]
 pub struct Redactor(Arc<[String]>);
-
-impl fmt::Debug for Redactor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redactor of {} credentials", self.0.len())
-    }
-}
 
 // === impl Redactor ===
 

@@ -97,19 +97,20 @@ fn metric_names<'a>(hpa: &'a HpaView, block: &'a str) -> impl Iterator<Item = &'
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::child_hpa::tests::{child, stored};
-    use foretide_api::ports::ControllerRef;
 
     fn hpa(api_version: &str, kind: &str, metrics: &Value) -> HpaView {
         let mut hpa = stored(&child(None));
-        hpa.controller = Some(ControllerRef {
+        hpa.controller = Some(OwnerReference {
             uid: "k".into(),
             api_version: api_version.into(),
             kind: kind.into(),
             name: "web-so".into(),
+            ..OwnerReference::default()
         });
         hpa.spec["metrics"] = metrics.clone();
         hpa

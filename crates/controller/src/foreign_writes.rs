@@ -5,6 +5,7 @@
 //! workload's fields are not read. A single change sets the new current count, as with an HPA; a conflict is reported,
 //! and we write at most once per minute while it lasts, unless the count is below the minimum.
 
+use derive_where::derive_where;
 use foretide_domain::{Replicas, remembered::Remembered, words::ANOTHER_WRITER};
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,15 +18,10 @@ const WRITE_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 /// Foreign writes within [`KEPT`], oldest first: the time of each, and its count or its writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[derive_where(Default)]
 pub struct RecentWrites<T>(Vec<(Timestamp, T)>);
 
 // === impl RecentWrites ===
-
-impl<T> Default for RecentWrites<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
 
 impl<T> RecentWrites<T> {
     /// Records a write, if there was one, and forgets old ones.

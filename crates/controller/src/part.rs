@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use derive_where::derive_where;
 use foretide_domain::{Replicas, workload::Workload};
 
 use super::{child_hpa::ChildSpec, conflicts::TargetConflicts};
@@ -9,6 +10,7 @@ use foretide_api::{autoscaler::Autoscaler, ownership::Owner};
 
 /// An autoscaler that is due, with what the spec in force means.
 #[derive(Debug)]
+#[derive_where(Clone)]
 pub struct WorkItem<O, S> {
     /// The object as the user wrote it, valid or not.
     pub object: Arc<O>,
@@ -27,18 +29,6 @@ pub struct WorkItem<O, S> {
 // === impl WorkItem ===
 
 // Not derived: that would require `O: Clone` and `S: Clone`.
-impl<O, S> Clone for WorkItem<O, S> {
-    fn clone(&self) -> Self {
-        Self {
-            object: Arc::clone(&self.object),
-            autoscaler: self.autoscaler.clone(),
-            owner: Arc::clone(&self.owner),
-            spec: Arc::clone(&self.spec),
-            child: Arc::clone(&self.child),
-            conflicts: self.conflicts.clone(),
-        }
-    }
-}
 
 impl<O, S> WorkItem<O, S> {
     /// The part that carries out `workload`, with the child as the user wrote it and everything permitted.

@@ -173,7 +173,7 @@ mod tests {
         tests::{bounds, child, ehpa, fleet, owner, stored},
     };
     use foretide_api::ownership::FLEET_UID;
-    use foretide_api::ports::ControllerRef;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
     #[test]
     fn an_hpa_belongs_to_its_controller_or_adopter_and_is_unclaimed_without_either() {
@@ -182,9 +182,9 @@ mod tests {
         let hpa = |name: &str, controller: Option<&str>, adopter: Option<&str>| {
             let annotations = adopter.map_or(json!({}), |uid| json!({ ADOPTED_BY: uid }));
             let name: String = name.into();
-            let controller = controller.map(|uid| ControllerRef {
+            let controller = controller.map(|uid| OwnerReference {
                 uid: uid.to_owned(),
-                ..ControllerRef::default()
+                ..OwnerReference::default()
             });
             Arc::new(HpaView {
                 uid: format!("{name}-{controller:?}-{adopter:?}"),
@@ -255,9 +255,9 @@ mod tests {
             (with(bare.clone(), FLEET_UID, "of another"), own, false),
             (
                 HpaView {
-                    controller: Some(ControllerRef {
+                    controller: Some(OwnerReference {
                         uid: "keda".into(),
-                        ..ControllerRef::default()
+                        ..OwnerReference::default()
                     }),
                     ..bare.clone()
                 },

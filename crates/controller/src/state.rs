@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use derive_where::derive_where;
 use foretide_domain::lead_time::LeadTimes;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
@@ -19,10 +20,12 @@ use foretide_base::clock::ClockReading;
 
 /// The states of all objects of a kind, by UID.
 #[derive(Debug)]
+#[derive_where(Default)]
 pub struct StateStore<S, O>(BTreeMap<String, StateCell<S, O>>);
 
 /// The state of one object, which its sync changes step by step; clones share it.
 #[derive(Debug)]
+#[derive_where(Clone)]
 pub struct StateCell<S, O>(Arc<Mutex<ObjectState<S, O>>>);
 
 /// Adjusts the times in the state that only one kind has.
@@ -67,6 +70,7 @@ pub struct ObjectState<S, O> {
 
 /// Meaning of a valid spec.
 #[derive(Debug)]
+#[derive_where(Clone)]
 pub struct InForce<S> {
     /// The part for the decision.
     pub spec: Arc<S>,
@@ -75,12 +79,6 @@ pub struct InForce<S> {
 }
 
 // === impl StateStore ===
-
-impl<S, O> Default for StateStore<S, O> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
 
 impl<S, O> StateStore<S, O> {
     /// The state of an object; one that is new to us is restored from its status, the part of its kind by `restore`.
@@ -154,22 +152,6 @@ impl<S, O> StateCell<S, O> {
 }
 
 // Not derived: that would require `S: Clone` and `O: Clone`.
-impl<S, O> Clone for StateCell<S, O> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-// === impl InForce ===
-
-impl<S> Clone for InForce<S> {
-    fn clone(&self) -> Self {
-        Self {
-            spec: Arc::clone(&self.spec),
-            child: Arc::clone(&self.child),
-        }
-    }
-}
 
 // === impl ObjectState ===
 

@@ -34,7 +34,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const SERVER_LEAD: Duration = Duration::from_millis(500);
 
 /// A Prometheus server, or one that imitates its query API. Clones share connections.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Prometheus({endpoint})")]
 pub struct Prometheus {
     sessions: Arc<Sessions>,
     endpoint: String,
@@ -43,14 +44,6 @@ pub struct Prometheus {
     machine: Machine,
     /// The clock that the server's answers are measured by.
     clock: Clock,
-}
-
-impl std::fmt::Debug for Prometheus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prometheus")
-            .field("endpoint", &self.endpoint)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Prometheus {

@@ -4,7 +4,7 @@
 //! messages name files, never their contents.
 
 use std::{
-    fmt, fs,
+    fs,
     io::Read as _,
     path::{Path, PathBuf},
 };
@@ -76,7 +76,8 @@ pub enum CredentialError {
 }
 
 /// The credentials that are sent to one server, and the certificate authorities that are trusted.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Default, PartialEq, Eq, derive_more::Debug)]
+#[debug("Credentials")]
 pub struct Credentials {
     /// The headers of each request.
     pub headers: HeaderMap,
@@ -205,12 +206,6 @@ impl Credentials {
     /// Expiry of the bearer token, if it states one.
     pub const fn token_expiry(&self) -> Option<CredentialExpiry> {
         self.token_expiry
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").finish_non_exhaustive()
     }
 }
 

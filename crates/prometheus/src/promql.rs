@@ -304,14 +304,17 @@ impl fmt::Display for RateWindow {
 }
 
 /// The forms of expression that the built-in queries need; the result of each is one series.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum QueryExpression {
     /// `sum(selector)`: the total of gauges.
+    #[display("sum({_0})")]
     Sum(SeriesSelector),
     /// `sum(rate(selector[window]))`: the total increase per second of counters; the server handles resets.
+    #[display("sum(rate({_0}[{_1}]))")]
     SumOfRate(SeriesSelector, RateWindow),
     /// `sum(...) or -count(selector)`: the total or, where it has no value, a number below zero if the selected series
     /// exist.
+    #[display("{_0} or -count({_1})")]
     OrBelowZero(Box<QueryExpression>, SeriesSelector),
 }
 
@@ -342,16 +345,6 @@ impl QueryExpression {
     }
 }
 
-impl fmt::Display for QueryExpression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sum(selector) => write!(f, "sum({selector})"),
-            Self::SumOfRate(selector, window) => write!(f, "sum(rate({selector}[{window}]))"),
-            Self::OrBelowZero(total, selector) => write!(f, "{total} or -count({selector})"),
-        }
-    }
-}
-
 fn is_minus_count(parsed: &Expr, selector: &SeriesSelector) -> bool {
     let Expr::Unary(minus) = parsed else {
         return false;
@@ -368,7 +361,7 @@ fn is_minus_count(parsed: &Expr, selector: &SeriesSelector) -> bool {
 }
 
 /// The text of a query that may be sent: built here, or admitted by [`super::scope::admit`].
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
 pub struct Query(String);
 
 impl Query {
@@ -392,12 +385,6 @@ impl Query {
     /// The text, as it is sent.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Display for Query {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -4,10 +4,10 @@
 //! valid but probably not what was meant, such as `*-5`, is accepted here and reported by `lint.rs`.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::field::{Bits, Field, FieldError, Word, words};
 use super::zone::{Zone, ZoneError};
+use derive_where::derive_where;
 
 /// Longest expression read, in characters, zone prefix included.
 ///
@@ -43,6 +43,7 @@ pub const MAX_EXPRESSION_CHARS: usize = 128;
 /// # Source
 /// robfig/cron v3.0.1 `ParseStandard`, for what is accepted and what each form means.
 #[derive(Debug, Clone)]
+#[derive_where(PartialEq, Eq)]
 pub struct Expression {
     pub(super) minute: Bits,
     pub(super) hour: Bits,
@@ -50,6 +51,7 @@ pub struct Expression {
     pub(super) month: Bits,
     pub(super) day_of_week: Bits,
     zone_name: Option<Box<str>>,
+    #[derive_where(skip)]
     text: Box<str>,
 }
 
@@ -300,27 +302,6 @@ fn longest(month: u32) -> u32 {
         2 => 29,
         4 | 6 | 9 | 11 => 30,
         _ => 31,
-    }
-}
-
-impl PartialEq for Expression {
-    fn eq(&self, other: &Self) -> bool {
-        self.minute == other.minute
-            && self.hour == other.hour
-            && self.day_of_month == other.day_of_month
-            && self.month == other.month
-            && self.day_of_week == other.day_of_week
-            && self.zone_name == other.zone_name
-    }
-}
-
-impl Eq for Expression {}
-
-impl FromStr for Expression {
-    type Err = ExpressionError;
-
-    fn from_str(text: &str) -> Result<Self, ExpressionError> {
-        Self::parse(text)
     }
 }
 

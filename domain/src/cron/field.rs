@@ -6,23 +6,26 @@
 //!
 //! How the five fields combine is in `expression.rs`.
 
-use std::fmt;
-
 /// Most items in one comma-separated list.
 pub(super) const MAX_ITEMS: usize = 64;
 
 /// The five fields, in the order they are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum Field {
     /// 0-59.
+    #[display("minute")]
     Minute,
     /// 0-23.
+    #[display("hour")]
     Hour,
     /// 1-31.
+    #[display("day of month")]
     DayOfMonth,
     /// 1-12 or `jan`-`dec`.
+    #[display("month")]
     Month,
     /// 0-6 or `sun`-`sat`; 7 is Sunday too.
+    #[display("day of week")]
     DayOfWeek,
 }
 
@@ -348,18 +351,6 @@ impl Field {
         let step = second - min;
         let generated = span(min, max, step);
         (step > 1 && generated == bits.values && generated.count_ones() > 2).then_some(step)
-    }
-}
-
-impl fmt::Display for Field {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::DayOfMonth => "day of month",
-            Self::Month => "month",
-            Self::DayOfWeek => "day of week",
-        })
     }
 }
 

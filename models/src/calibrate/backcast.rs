@@ -7,8 +7,6 @@
 //!             [-------]                               that of the path made at the origin before
 //! ```
 
-use std::fmt;
-
 use crate::series::steps;
 
 /// Not asked yet.
@@ -21,12 +19,13 @@ const FAILED: f64 = f64::NEG_INFINITY;
 /// # Shape
 /// Steps are numbered from the epoch. The forecaster is asked at multiples of `every`, and each forecast serves the
 /// windows that begin before the next one.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
 pub struct Backcast {
     every: usize,
     window: usize,
     /// The step of the first value, a multiple of `every`.
     first: i64,
+    #[debug("{}", values.len())]
     values: Vec<f64>,
 }
 
@@ -124,17 +123,6 @@ impl Backcast {
             self.values.resize(end, NOT_ASKED);
         }
         Some(at)
-    }
-}
-
-/// Prints the number of values instead of the values.
-impl fmt::Debug for Backcast {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backcast")
-            .field("every", &self.every)
-            .field("window", &self.window)
-            .field("steps", &self.values.len())
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who a client is, and what it may do, as an API server decides.
 
-use std::{collections::BTreeMap, fmt, future::Future};
+use std::{collections::BTreeMap, future::Future};
 
 use super::ClusterError;
 
@@ -11,7 +11,8 @@ const TOKEN_MAX: usize = 16 * 1024;
 pub const PAGE_AUDIENCE: &str = "foretide-page";
 
 /// A bearer token (RFC 6750). Its `Debug` does not show it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, derive_more::Debug)]
+#[debug("BearerToken([hidden])")]
 pub struct BearerToken(String);
 
 /// A user of the Kubernetes API.
@@ -136,12 +137,6 @@ impl BearerToken {
     /// The token itself, to send it to the reviewer.
     pub fn expose(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Debug for BearerToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BearerToken([hidden])")
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    fmt,
     future::Future,
     sync::Arc,
 };
@@ -17,7 +16,7 @@ use foretide_domain::{
     observation::{Container, NamespaceUsage, Pod, PodSample, Scale, Unavailable},
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::Value;
 
 use crate::{
@@ -249,9 +248,16 @@ pub struct ScaleView {
 }
 
 /// Copies of the objects of one kind by which nothing may be decided.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum UnusableCopies {
     /// Copies that may be out of date, because their watch delivers nothing.
+    #[display(
+        "{}; nothing is written until it does: check the connection to the API server",
+        since.map_or_else(
+            || format!("objects of kind {kind} have not been listed yet"),
+            |since| format!("the watch of {kind} has delivered nothing since {since:.0}"),
+        )
+    )]
     Stale {
         /// Kind of the objects.
         kind: &'static str,
@@ -259,6 +265,10 @@ pub enum UnusableCopies {
         since: Option<Timestamp>,
     },
     /// The memory limit does not hold all of the namespace.
+    #[display(
+        "the memory limit of the controller does not hold all objects of kind {kind} in this namespace, which holds most; \
+         nothing is written until it does: raise the limit, or delete large or needless objects here"
+    )]
     LeftOut {
         /// Kind of the objects.
         kind: &'static str,
@@ -277,7 +287,7 @@ pub struct HpaView {
     /// `metadata.resourceVersion`, which a write requires to be unchanged.
     pub resource_version: String,
     /// The object that controls it, if any.
-    pub controller: Option<ControllerRef>,
+    pub controller: Option<OwnerReference>,
     /// The labels, as a JSON object.
     pub labels: Value,
     /// The annotations, as a JSON object.
@@ -292,19 +302,6 @@ pub struct HpaView {
     pub generation: Option<i64>,
     /// `status.lastScaleTime`, converted to the controller's clock by its age when the HPA is read from the store.
     pub last_scale: Option<Timestamp>,
-}
-
-/// The controller of an object: its owner reference that says so.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ControllerRef {
-    /// The UID.
-    pub uid: String,
-    /// The group and version.
-    pub api_version: String,
-    /// The kind.
-    pub kind: String,
-    /// The name; the object is in the same namespace.
-    pub name: String,
 }
 
 /// A query to a custom or external metrics API.
@@ -390,30 +387,6 @@ impl UnusableCopies {
         match self {
             Self::Stale { .. } => "CacheStale",
             Self::LeftOut { .. } => "MemoryLimit",
-        }
-    }
-}
-
-impl fmt::Display for UnusableCopies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const STALE: &str =
-            "; nothing is written until it does: check the connection to the API server";
-        match self {
-            Self::Stale {
-                kind,
-                since: Some(since),
-            } => write!(
-                f,
-                "the watch of {kind} has delivered nothing since {since:.0}{STALE}"
-            ),
-            Self::Stale { kind, since: None } => {
-                write!(f, "objects of kind {kind} have not been listed yet{STALE}")
-            }
-            Self::LeftOut { kind } => write!(
-                f,
-                "the memory limit of the controller does not hold all objects of kind {kind} in this namespace, which \
-                 holds most; nothing is written until it does: raise the limit, or delete large or needless objects here"
-            ),
         }
     }
 }

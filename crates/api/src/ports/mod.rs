@@ -21,8 +21,8 @@ pub use access::{
 pub use autoscalers::Autoscalers;
 pub use certificates::{CertificateLifetimes, CertificateSource, ClientCertificates, SelfManaged};
 pub use cluster::{
-    Cluster, ClusterError, ControllerRef, EventNote, HpaView, KedaPause, ListedAutoscalers,
-    MetricQuery, ObjectKey, ScaleView, UnusableCopies, Workloads,
+    Cluster, ClusterError, EventNote, HpaView, KedaPause, ListedAutoscalers, MetricQuery,
+    ObjectKey, ScaleView, UnusableCopies, Workloads,
 };
 pub use history::{
     Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader, MemberSeries,

@@ -12,8 +12,6 @@ mod limits;
 mod metric;
 mod targets;
 
-use std::fmt;
-
 use foretide_crds::{
     CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec,
     Mode as WireMode, ScaleStrategy,
@@ -50,7 +48,8 @@ const PREDICTION_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 const PREDICTION_WINDOW_SECONDS: std::ops::RangeInclusive<i32> = 60..=604_800;
 
 /// An invalid field of a spec.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{field} is {found}, expected {expected}")]
 pub struct Violation {
     /// Path of the field, such as `spec.metrics[0].resource.target`.
     pub field: String,
@@ -78,16 +77,6 @@ impl Violation {
             found: excerpt(&found.into(), QUOTED_MAX),
             expected: excerpt(&expected.into(), QUOTED_MAX),
         }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} is {}, expected {}",
-            self.field, self.found, self.expected
-        )
     }
 }
 

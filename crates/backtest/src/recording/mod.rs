@@ -117,11 +117,13 @@ pub struct Place {
 }
 
 /// Position in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, derive_more::Display)]
 pub enum Position {
     /// From 1.
+    #[display("line {_0}")]
     Line(usize),
     /// An element of `values`, from 0.
+    #[display("values[{_0}]")]
     Value(usize),
 }
 
@@ -213,15 +215,6 @@ impl fmt::Display for Place {
         match self.position {
             Position::Line(line) => write!(f, "{}:{line}", self.file),
             position @ Position::Value(_) => write!(f, "{}: {position}", self.file),
-        }
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line(line) => write!(f, "line {line}"),
-            Self::Value(index) => write!(f, "values[{index}]"),
         }
     }
 }

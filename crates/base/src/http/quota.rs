@@ -10,11 +10,7 @@
 //! If everything is in use, the holder with the most loses its newest permit to one with less. Idle streams of one
 //! holder therefore cannot exclude another: every holder can get an equal share.
 
-use std::{
-    collections::BTreeMap,
-    fmt::{self, Debug},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -82,7 +78,7 @@ pub struct Permit<H: Holder> {
 }
 
 /// Reason for which there is no permit, or no longer; a sentence for the client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub struct Exhausted(String);
 
 // === impl Quota ===
@@ -250,12 +246,6 @@ impl<H: Holder> Drop for Permit<H> {
 }
 
 // === impl Exhausted ===
-
-impl fmt::Display for Exhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 #[cfg(test)]
 mod tests {

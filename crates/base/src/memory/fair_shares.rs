@@ -10,10 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use derive_where::derive_where;
 use jiff::Timestamp;
 
 /// The items of namespaces (`N`), with the bytes of each.
 #[derive(Debug)]
+#[derive_where(Default)]
 pub struct FairShares<N, K> {
     held: usize,
     namespaces: BTreeMap<N, Namespace<K>>,
@@ -117,16 +119,6 @@ impl<K> Item<K> {
             created: self.created,
             key: key(self.key),
             bytes: self.bytes,
-        }
-    }
-}
-
-impl<N, K> Default for FairShares<N, K> {
-    fn default() -> Self {
-        Self {
-            held: 0,
-            namespaces: BTreeMap::new(),
-            by_size: BTreeSet::new(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use foretide_api::{
     autoscaler::Autoscaler,
     ownership::Owner,
-    ports::{ControllerRef, HpaView, ScaleView},
+    ports::{HpaView, ScaleView},
     published::{KedaSource, keda_metric_name, label_value},
     validation,
 };
@@ -17,6 +17,7 @@ use foretide_domain::{
     observation::{Measured, Observation},
 };
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use super::*;
@@ -184,10 +185,10 @@ fn a_trigger_of_each_source_counts_and_that_of_another_autoscaler_does_not() {
         ("foretide-floor-api".to_owned(), false),
     ] {
         let mut kedas = stored(&child(None));
-        kedas.controller = Some(ControllerRef {
+        kedas.controller = Some(OwnerReference {
             kind: "ScaledObject".to_owned(),
             api_version: "keda.sh/v1alpha1".to_owned(),
-            ..ControllerRef::default()
+            ..OwnerReference::default()
         });
         let metric = json!({"metric": {"name": format!("s0-{name}")}});
         kedas.spec["metrics"] = json!([{"type": "External", "external": metric}]);

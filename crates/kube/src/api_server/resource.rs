@@ -2,8 +2,6 @@
 //!
 //! Every name that comes from an object goes through [`segment`], so that no name can reach a path other than its own.
 
-use std::fmt;
-
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet, StatefulSet},
@@ -39,7 +37,8 @@ pub struct Resource {
 }
 
 /// The path of one object; displayed as messages name it: `Deployment shop/web`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, derive_more::Display)]
+#[display("{} {namespace}/{name}", resource.kind)]
 pub struct ObjectPath<'a> {
     pub resource: Resource,
     pub namespace: &'a str,
@@ -123,12 +122,6 @@ impl ObjectPath<'_> {
     pub fn path(&self) -> Result<String, CallError> {
         let collection = self.resource.collection(Some(self.namespace))?;
         Ok(format!("{collection}/{}", segment(self.name)?))
-    }
-}
-
-impl fmt::Display for ObjectPath<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.resource.kind, self.namespace, self.name)
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -45,7 +44,8 @@ pub struct ApiServices {
 }
 
 /// Namespace and name of a service.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, derive_more::Display)]
+#[display("{namespace}/{name}")]
 pub struct ServiceName {
     /// The namespace.
     pub namespace: String,
@@ -348,9 +348,3 @@ impl Metadata {
 }
 
 // === impl ServiceName ===
-
-impl fmt::Display for ServiceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}

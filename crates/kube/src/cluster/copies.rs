@@ -5,10 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
+use derive_where::derive_where;
 use foretide_domain::Selector;
 
 use super::{labels::LabelIndex, stored::Stored};
@@ -19,6 +19,7 @@ pub type Key = (Arc<str>, Arc<str>);
 
 /// The copies of the objects of one kind.
 #[derive(Debug)]
+#[derive_where(Default)]
 pub struct Copies<V> {
     /// The scopes that were listed whole.
     pub synced: BTreeSet<Option<String>>,
@@ -44,11 +45,17 @@ pub struct Excluded {
 }
 
 /// Reasons why an object is excluded.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, derive_more::Display)]
 pub enum Exclusion {
     /// An object that cannot be decoded; the text says what was expected.
+    #[display("it cannot be decoded: {_0}")]
     Undecodable(String),
     /// An object of this many bytes, for which the memory limit has no room.
+    #[display(
+        "the memory limit of the controller has no room for it ({} KiB), and its namespace holds most; raise the limit, \
+         or delete what is large in the namespace",
+        _0 >> 10
+    )]
     LeftOut(usize),
 }
 
@@ -199,17 +206,6 @@ fn is_of_scope(namespace: &str, scope: Option<&str>) -> bool {
     scope.is_none_or(|scope| scope == namespace)
 }
 
-impl<V> Default for Copies<V> {
-    fn default() -> Self {
-        Self {
-            synced: BTreeSet::new(),
-            by_namespace: BTreeMap::new(),
-            excluded: BTreeMap::new(),
-            account: None,
-        }
-    }
-}
-
 // === impl NamespaceCopies ===
 
 impl<V: Stored> NamespaceCopies<V> {
@@ -242,17 +238,3 @@ impl<V: Stored> NamespaceCopies<V> {
 }
 
 // === impl Exclusion ===
-
-impl fmt::Display for Exclusion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Undecodable(expected) => write!(f, "it cannot be decoded: {expected}"),
-            Self::LeftOut(bytes) => write!(
-                f,
-                "the memory limit of the controller has no room for it ({} KiB), and its namespace holds most; raise the \
-                 limit, or delete what is large in the namespace",
-                bytes >> 10
-            ),
-        }
-    }
-}

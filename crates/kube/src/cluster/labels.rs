@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use derive_where::derive_where;
 use foretide_domain::Selector;
 
 /// The labels of an object. Objects with equal labels share them.
@@ -10,6 +11,7 @@ pub struct PackedLabels(Arc<str>);
 
 /// Objects by their labels, then by name. Pods of one template have equal labels, so a selector is compared with few.
 #[derive(Debug)]
+#[derive_where(Default)]
 pub struct LabelIndex<V>(BTreeMap<PackedLabels, BTreeMap<Arc<str>, Arc<V>>>);
 
 /// Ends a key, and a value; the API allows it in neither.
@@ -73,11 +75,5 @@ impl<V> LabelIndex<V> {
             }
         }
         by_name.into_values().map(Arc::clone).collect()
-    }
-}
-
-impl<V> Default for LabelIndex<V> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
     }
 }

@@ -23,7 +23,7 @@ use super::{
     size::estimate,
     stored::Stored,
 };
-use foretide_api::ports::{ControllerRef, HpaView, ScaleView};
+use foretide_api::ports::{HpaView, ScaleView};
 
 /// A workload with a scale subresource.
 #[derive(Debug, Clone, PartialEq)]
@@ -233,8 +233,8 @@ impl Stored for HpaView {
             },
             status: parsed_status,
         } = read(object)?;
-        let controller = metadata.take_controller();
         Ok(Self {
+            controller: metadata.take_controller(),
             target: ScaleTarget {
                 api_version: target.api_version.unwrap_or_default(),
                 kind: target.kind,
@@ -245,12 +245,6 @@ impl Stored for HpaView {
             name: metadata.name,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
-            controller: controller.map(|owner| ControllerRef {
-                uid: owner.uid,
-                api_version: owner.api_version,
-                kind: owner.kind,
-                name: owner.name,
-            }),
             labels,
             annotations,
             spec,

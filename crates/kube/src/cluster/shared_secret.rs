@@ -1,6 +1,6 @@
 //! One Secret that several replicas write, each at the version that it read: of two writers one succeeds.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use http::Method;
 use jiff::SignedDuration;
@@ -15,7 +15,8 @@ use foretide_api::ports::ClusterError;
 use foretide_base::redact::Redactor;
 
 /// One Secret. No message shows its values.
-#[derive(Debug)]
+#[derive(Debug, derive_more::Display)]
+#[display("{}", Resource::SECRET.object(namespace, name))]
 pub struct SharedSecret {
     calls: Calls,
     namespace: String,
@@ -23,9 +24,12 @@ pub struct SharedSecret {
 }
 
 /// Contents of a Secret at the version that was read.
+#[derive(derive_more::Debug)]
 pub struct SecretContents {
     /// Values by key, in base64.
+    #[debug("{:?}", data.keys())]
     pub data: BTreeMap<String, String>,
+    #[debug(skip)]
     object: Value,
 }
 
@@ -89,12 +93,6 @@ impl SharedSecret {
     }
 }
 
-impl fmt::Display for SharedSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Resource::SECRET.object(&self.namespace, &self.name).fmt(f)
-    }
-}
-
 // === impl SecretContents ===
 
 impl SecretContents {
@@ -125,13 +123,5 @@ impl SecretContents {
             fields.insert("data".to_owned(), json!(merged));
         }
         object
-    }
-}
-
-impl fmt::Debug for SecretContents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SecretContents")
-            .field("keys", &self.data.keys())
-            .finish_non_exhaustive()
     }
 }

@@ -38,11 +38,13 @@ pub struct Access {
 }
 
 /// The credentials of the hub in a member.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, derive_more::Debug)]
 pub enum Credentials {
     /// A bearer token.
+    #[debug("Token(...)")]
     Token(String),
     /// A client certificate and its key, PEM.
+    #[debug("Certificate(...)")]
     Certificate {
         /// The chain.
         certificate: Vec<u8>,
@@ -189,15 +191,6 @@ impl Access {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         }
-    }
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Token(_) => "Token(...)",
-            Self::Certificate { .. } => "Certificate(...)",
-        })
     }
 }
 

@@ -26,11 +26,12 @@ const PROMETHEUS: &str = "foretide.io/prometheus";
 pub const LEAVING: &str = "foretide.io/leaving";
 
 /// The fields of a Secret that describe a member. No message shows its data.
-#[derive(Clone, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq, derive_more::Debug)]
 pub struct MemberSecret {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
+    #[debug("{:?}", data.keys())]
     data: BTreeMap<String, String>,
 }
 
@@ -78,16 +79,6 @@ impl Stored for MemberSecret {
 
     fn spec_eq(&self, before: &Self) -> bool {
         self == before
-    }
-}
-
-impl std::fmt::Debug for MemberSecret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemberSecret")
-            .field("name", &self.name)
-            .field("labels", &self.labels)
-            .field("keys", &self.data.keys())
-            .finish_non_exhaustive()
     }
 }
 

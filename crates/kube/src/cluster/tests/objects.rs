@@ -7,10 +7,11 @@ use foretide_domain::{
     observation::{Container, Phase, Pod, Readiness, Requests, Scale, Status},
 };
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use super::super::{decode::milli_value, objects::StoredWorkload, pods::StoredPod, stored::Stored};
-use foretide_api::ports::{ControllerRef, HpaView, ScaleView};
+use foretide_api::ports::{HpaView, ScaleView};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -175,11 +176,13 @@ fn an_hpa_keeps_unknown_fields() {
         name: "ehpa-web".into(),
         uid: "u".into(),
         resource_version: "17".into(),
-        controller: Some(ControllerRef {
+        controller: Some(OwnerReference {
             uid: "mine".into(),
             api_version: "v1".into(),
             kind: "Y".into(),
             name: "y".into(),
+            controller: Some(true),
+            block_owner_deletion: None,
         }),
         labels: json!({}),
         annotations: json!({"a": "b"}),
