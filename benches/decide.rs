@@ -64,16 +64,23 @@ fn workload(i: u32) -> Workload {
             target: Target::Utilization(50),
         }],
         floor: FloorSources {
-            windows: vec![
-                window("office", "0 8 ? * 1-5", "0 18 ? * *", 10),
-                window("batch", "30 1 * * *", "0 4 * * *", 30),
-            ],
             prediction: Some(Prediction {
                 window: SignedDuration::from_hours(1),
                 algorithm: "dsp".into(),
             }),
+            ..windows()
         },
         ..Workload::default()
+    }
+}
+
+fn windows() -> FloorSources {
+    FloorSources {
+        windows: vec![
+            window("office", "0 8 ? * 1-5", "0 18 ? * *", 10),
+            window("batch", "30 1 * * *", "0 4 * * *", 30),
+        ],
+        ..FloorSources::default()
     }
 }
 

@@ -52,7 +52,7 @@ pub use self::{
     role::Role,
     scatter::{Dot, Scatter},
     sparkline::Sparkline,
-    svg::{Drawing, STYLE},
+    svg::{Drawing, STYLE, TONES},
 };
 
 /// Panels one above the other, on one time axis.

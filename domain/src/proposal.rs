@@ -15,26 +15,58 @@ use super::cron::{ExpressionError, WindowError, WindowProblem};
 use super::lead_time::LeadTime;
 use super::observation::Cause;
 
-words! {
-    /// Origin of a proposal. A new one is a row here and one in [`Source::phrases`], which status, metrics, page and command
-    /// line read.
-    ///
-    /// ```
-    /// use foretide_domain::proposal::Source;
-    ///
-    /// assert_eq!(Source::Forecast.as_str(), "forecast");
-    /// ```
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, derive_more::Display)]
-    #[serde(rename_all = "camelCase")]
-    #[display("{}", self.as_str())]
-    pub enum Source {
-        /// A metric as it is now.
-        Observed = "observed",
-        /// The forecast of a metric.
-        Forecast = "forecast",
-        /// A cron window.
-        Cron = "cron",
-    }
+/// Declares the sources: variant, word, and the phrases about each.
+macro_rules! sources {
+    ($($(#[$doc:meta])+ $source:ident $word:literal $phrases:expr,)+) => {
+        words! {
+            /// Origin of a proposal. A new one is a row here, which status, metrics, page and command line read.
+            ///
+            /// ```
+            /// use foretide_domain::proposal::Source;
+            ///
+            /// assert_eq!(Source::Forecast.as_str(), "forecast");
+            /// ```
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+            #[derive(derive_more::Display)]
+            #[serde(rename_all = "camelCase")]
+            #[display("{}", self.as_str())]
+            pub enum Source { $($(#[$doc])+ $source = $word,)+ }
+        }
+
+        impl Source {
+            /// The phrases about the source.
+            pub const fn phrases(self) -> Phrases {
+                match self { $(Self::$source => $phrases,)+ }
+            }
+        }
+    };
+}
+
+sources! {
+    /// A metric as it is now.
+    Observed "observed" Phrases {
+        description: "The current value of a metric.",
+        subject: "",
+        proposers: "observed metrics",
+        askers: "the metrics",
+        legend: "metrics",
+    },
+    /// The forecast of a metric.
+    Forecast "forecast" Phrases {
+        description: "The forecast of a metric.",
+        subject: "the forecast for ",
+        proposers: "forecasts",
+        askers: "the forecasts",
+        legend: "the forecast",
+    },
+    /// A cron window.
+    Cron "cron" Phrases {
+        description: "A cron window.",
+        subject: "the cron window ",
+        proposers: "open cron windows",
+        askers: "the open cron windows",
+        legend: "cron windows",
+    },
 }
 
 /// Phrases about a source, for people.
@@ -61,33 +93,6 @@ impl Source {
     /// True if its proposals are of single metrics. What the other sources ask for is one metric in mode Metric.
     pub const fn is_of_metrics(self) -> bool {
         matches!(self, Self::Observed | Self::Forecast)
-    }
-
-    /// The phrases about the source.
-    pub const fn phrases(self) -> Phrases {
-        match self {
-            Self::Observed => Phrases {
-                description: "The current value of a metric.",
-                subject: "",
-                proposers: "observed metrics",
-                askers: "the metrics",
-                legend: "metrics",
-            },
-            Self::Forecast => Phrases {
-                description: "The forecast of a metric.",
-                subject: "the forecast for ",
-                proposers: "forecasts",
-                askers: "the forecasts",
-                legend: "the forecast",
-            },
-            Self::Cron => Phrases {
-                description: "A cron window.",
-                subject: "the cron window ",
-                proposers: "open cron windows",
-                askers: "the open cron windows",
-                legend: "cron windows",
-            },
-        }
     }
 }
 

@@ -41,6 +41,17 @@ pub struct FloorSources {
     pub prediction: Option<Prediction>,
 }
 
+impl FloorSources {
+    /// The most replicas that a source asks for at some time; none if all proposals are of metrics.
+    pub fn peak(&self) -> Option<u32> {
+        let Self {
+            windows,
+            prediction: _,
+        } = self;
+        windows.iter().map(Window::target_replicas).max()
+    }
+}
+
 /// Choice between acting on decisions and only reporting them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Strategy {
@@ -154,7 +165,8 @@ impl Workload {
     /// External metric, and a spec without metrics, where it would default to cpu at 80 %. In Metric mode crons are a
     /// metric too.
     pub fn mode_in_force(&self) -> Mode {
-        let has_metrics = !self.metrics.is_empty() || self.mode == Mode::Metric && self.has_crons();
+        let has_metrics =
+            !self.metrics.is_empty() || self.mode == Mode::Metric && self.asks_without_metrics();
         if self.bounds.min == Replicas::ZERO || !has_metrics {
             Mode::Direct
         } else {
@@ -162,14 +174,14 @@ impl Workload {
         }
     }
 
-    /// Returns true if crons are configured, usable or not.
-    pub fn has_crons(&self) -> bool {
-        !self.floor.windows.is_empty() || self.cron_problems().next().is_some()
+    /// Returns true if a source is configured, usable or not, whose proposals are not of metrics.
+    pub fn asks_without_metrics(&self) -> bool {
+        self.floor.peak().is_some() || self.cron_problems().next().is_some()
     }
 
     /// Returns true if a source of the floor lane is configured, usable or not.
     pub(crate) fn has_floor_sources(&self) -> bool {
-        self.floor != FloorSources::default() || self.has_crons()
+        self.floor != FloorSources::default() || self.asks_without_metrics()
     }
 
     /// The crons that are left out.

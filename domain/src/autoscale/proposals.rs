@@ -91,7 +91,7 @@ impl Context<'_> {
 
     /// The metrics that the child reads in addition to those of the spec.
     fn published(&self, asked: &[Proposal]) -> Vec<PublishedMetric> {
-        let cron = self.workload.has_crons().then(|| {
+        let cron = self.workload.asks_without_metrics().then(|| {
             PublishedMetric::of_crons(CronInputs {
                 open: asked
                     .iter()

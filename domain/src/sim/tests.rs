@@ -38,10 +38,10 @@ fn queue() -> MetricSpec {
     }
 }
 
-fn predicted_by(algorithm: &str) -> FloorSources {
+fn predicted(algorithm: &str, window: SignedDuration) -> FloorSources {
     FloorSources {
         prediction: Some(Prediction {
-            window: MINUTE,
+            window,
             algorithm: algorithm.into(),
         }),
         ..FloorSources::default()
@@ -262,7 +262,7 @@ fn a_cron_window_raises_the_count_but_not_that_of_the_plain_hpa() {
     let with_cron = Workload {
         floor: FloorSources {
             windows: vec![Window::parse(&text, &Zone::utc()).unwrap()],
-            prediction: None,
+            ..FloorSources::default()
         },
         ..workload()
     };
@@ -394,7 +394,7 @@ fn forecast_of_constant(demand: f64, milli_per_replica: i64) -> (Option<u32>, f6
     environment.metrics[0].metric = metric.clone();
     let workload = Workload {
         metrics: vec![metric],
-        floor: predicted_by("auto"),
+        floor: predicted("auto", MINUTE),
         ..workload()
     };
     let auto = Auto::new(auto::Config::default()).unwrap();
@@ -426,7 +426,7 @@ fn a_constant_demand_gets_the_replicas_for_95_percent_of_it_from_auto() {
 fn the_forecast_for_a_minute_is_the_one_made_a_lead_time_before() {
     let environment = environment(&[20.0; 40], 3);
     let predicting = Workload {
-        floor: predicted_by("counting"),
+        floor: predicted("counting", MINUTE),
         ..workload()
     };
     let mut run = Run::new(&environment, predicting, vec![Ok(Box::new(Counting))]);
@@ -445,7 +445,7 @@ fn a_forecaster_runs_at_its_refresh_period_and_sees_only_the_past() {
     let demand = [20.0; 60];
     let environment = environment(&demand, 2);
     let predicting = Workload {
-        floor: predicted_by("oracle"),
+        floor: predicted("oracle", MINUTE),
         ..workload()
     };
     let shown = Arc::default();

@@ -113,11 +113,7 @@ pub fn workload(
 /// what pods use does not: its history ends with the pods. In a fleet 0 counts as 1.
 fn refuse_sleep_for_ever(workload: &Workload, violations: &mut Vec<Violation>) {
     let is_woken = workload.hpa(workload.bounds).reads_beyond_pods()
-        || workload
-            .floor
-            .windows
-            .iter()
-            .any(|w| w.target_replicas() > 0);
+        || workload.floor.peak().is_some_and(|replicas| replicas > 0);
     if workload.bounds.min == Replicas::ZERO && !is_woken {
         let expected = "1 or more, because nothing brings the workload back from zero: its metrics have no value without \
                         pods; or add a metric of type Object or External, or a cron";

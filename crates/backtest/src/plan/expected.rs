@@ -233,7 +233,7 @@ impl Situation {
         span: Span,
         forecast_until: Option<Timestamp>,
     ) -> Result<(), PlanError> {
-        if self.workload.has_crons() {
+        if self.workload.asks_without_metrics() {
             return Ok(());
         }
         if self.workload.floor.prediction.is_none() {

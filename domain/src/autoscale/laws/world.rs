@@ -94,7 +94,7 @@ pub(super) fn crons(windows: &[(u8, u8, u32)]) -> FloorSources {
     };
     FloorSources {
         windows: windows.iter().enumerate().map(window).collect(),
-        ..FloorSources::default()
+        prediction: None,
     }
 }
 

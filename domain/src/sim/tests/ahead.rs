@@ -17,10 +17,7 @@ fn watched() -> Workload {
         bounds: ReplicaBounds::new(n(2), n(12)),
         floor: FloorSources {
             windows: vec![Window::parse(&text, &Zone::utc()).unwrap()],
-            prediction: Some(Prediction {
-                window: SignedDuration::from_mins(20),
-                algorithm: "test".into(),
-            }),
+            ..predicted("test", SignedDuration::from_mins(20))
         },
         ..workload()
     }

@@ -176,7 +176,7 @@ impl Dose {
 /// A workload that reads its true demand, and forecasts from a history of its own.
 fn predicting() -> Workload {
     Workload {
-        floor: predicted_by("any"),
+        floor: predicted("any", MINUTE),
         ..workload()
     }
 }

@@ -1,6 +1,7 @@
 // What was decided at a moment, and why: from the recorded columns, or, for now, from the decision itself.
 
 import { amount, clock, count, inUnit, inZone, moment as written, seconds, time } from "./format.js";
+import { SOURCES } from "./sources.js";
 
 /** The steps of a decision after its sources: column, name, and how the decision names it. */
 export const STEPS = [
@@ -9,8 +10,6 @@ export const STEPS = [
   ["limited", "Limited", "limited"],
   ["desired", "Desired", "desired"],
 ];
-/** The sources of proposals. */
-export const SOURCES = ["observed", "forecast", "cron"];
 const COLUMNS = ["needed", "expected", "expectedUpper", "current", "ready", "floor", "min", "max", ...SOURCES, ...STEPS.map(([column]) => column)];
 
 /** The index of the last value that is not above `wanted`, in a sorted list; -1 if there is none. */

@@ -4,7 +4,8 @@ import { Plot } from "./chart.js";
 import { cards, h, heading, morph, wide } from "./dom.js";
 import { badge, source, step } from "./fleet.js";
 import { KINDS, amount, count, duration, fromLocalTime, inZone, localTime, moment as written, pathTo, percent, plural, relative, seconds, sentenceOf, time, zone } from "./format.js";
-import { SOURCES, STEPS, effect, known, momentOf, named, spoken, upcoming } from "./moment.js";
+import { STEPS, effect, known, momentOf, named, spoken, upcoming } from "./moment.js";
+import { SOURCES } from "./sources.js";
 import { comparison } from "./worth.js";
 
 const SPANS = { "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800 };
@@ -145,7 +146,8 @@ function basis({ data: { view, history } }, moment, name) {
   if (moment.kind === "past") {
     if (name === "observed") return moment.demand.map((each) => each.text).join(", ");
     if (!known(moment.values[name])) return "asks for nothing";
-    return name === "cron" ? open(history, moment.at) : `${amount(moment.values.expected)} replicas were expected`;
+    if (name === "forecast") return `${amount(moment.values.expected)} replicas were expected`;
+    return name === "cron" ? open(history, moment.at) : "";
   }
   if (moment.kind !== "now") return "";
   const own = (view.decision?.proposals ?? []).filter((proposal) => proposal.source === name);
@@ -297,7 +299,7 @@ function tip(app, moment) {
   const lines = [
     known(values.needed) && ["observed", "needed", amount(values.needed)],
     known(values.expected) && ["forecast", "expected", `${amount(values.expected)}${known(values.expectedUpper) ? ` to ${amount(values.expectedUpper)}` : ""}`],
-    known(values.cron) && ["cron", "cron asks for", count(values.cron)],
+    ...SOURCES.slice(2).map((source) => known(values[source]) && [source, `${source} asks for`, count(values[source])]),
     known(values.desired) && ["desired", "desired", count(values.desired)],
     known(values.ready) && ["ready", "ready", count(values.ready)],
   ].filter(Boolean);
