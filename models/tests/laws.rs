@@ -390,23 +390,6 @@ fn short_outliers_have_no_effect_and_load_has_at_most_that_of_the_ceiling() {
     }
 }
 
-#[test]
-fn order_and_duplicates_of_samples_do_not_matter() {
-    let at = |i: usize| START + STEP * i32::try_from(i).unwrap();
-    let samples: Vec<Sample> = (0..3 * DAY)
-        .map(|i| Sample {
-            at: at(i),
-            value: daily(i),
-        })
-        .collect();
-    let end = at(3 * DAY - 1);
-    let plain = Series::from_samples(&samples, STEP, START, end);
-    let reversed: Vec<Sample> = samples.iter().rev().copied().collect();
-    let doubled = [reversed.clone(), samples.clone()].concat();
-    assert_eq!(Series::from_samples(&reversed, STEP, START, end), plain);
-    assert_eq!(Series::from_samples(&doubled, STEP, START, end), plain);
-}
-
 proptest! {
     #![proptest_config(cases(24))]
 

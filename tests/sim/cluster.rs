@@ -807,6 +807,13 @@ impl Cluster {
         format!("{}/{}: {}", text("status"), text("reason"), text("message"))
     }
 
+    /// Checks how a condition of an autoscaler begins.
+    #[track_caller]
+    pub(crate) fn assert_said(&self, name: &str, kind: &str, begin: &str) {
+        let said = self.said(name, kind);
+        assert!(said.starts_with(begin), "{said}");
+    }
+
     /// Returns how often a host wrote objects of a collection such as `deployments.apps/scale`.
     pub(crate) fn writes(&self, host: &str, collection: &str) -> usize {
         let entries = self.server.audit().into_iter();

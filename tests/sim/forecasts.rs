@@ -16,6 +16,7 @@ use simkube::{
 use crate::{
     cluster::{Cluster, PER_POD, PERIOD, PROMETHEUS, START, TENANT},
     laws::needed,
+    predictions::silent,
     schedule::Dice,
     seeds::{self, Scenario},
 };
@@ -122,26 +123,16 @@ impl Kind {
         let none = Defects::default();
         match self {
             Self::Down | Self::AtLimits => none,
-            Self::Silent => Defects {
-                silent: Some(String::new()),
-                ..none
-            },
-            Self::SilentAboutTenant => Defects {
-                silent: Some(format!("\"^{TENANT}-")),
-                ..none
-            },
+            Self::Silent => silent(""),
+            Self::SilentAboutTenant => silent(&format!("\"^{TENANT}-")),
             Self::Partial => Defects {
                 is_partial: true,
                 ..none
             },
-            Self::Outage => {
-                let (from, to) = OUTAGE;
-                let outage = (START + from, START + to);
-                Defects {
-                    outage: Some(outage),
-                    ..none
-                }
-            }
+            Self::Outage => Defects {
+                outage: Some((START + OUTAGE.0, START + OUTAGE.1)),
+                ..none
+            },
             Self::Lag => Defects {
                 lag: SignedDuration::from_secs(50),
                 ..none
@@ -280,7 +271,7 @@ impl Scenario for Forecasts {
             if count < needed {
                 return Err(format!("alive: {app} has {count} and needs {needed}"));
             }
-            if self.kind != Kind::Outage && forecast(&self.cluster, app).is_none() {
+            if self.kind != Kind::Outage && self.cluster.forecast(app).is_none() {
                 let status = self.cluster.status(app);
                 return Err(format!("alive: {app} has no forecast: {status}"));
             }
@@ -295,19 +286,13 @@ impl Scenario for Forecasts {
         }
         Ok(())
     }
-
-    fn record(&self) {}
-
-    fn compare(_seed: u64, (): &(), (): &()) -> Result<(), String> {
-        Ok(())
-    }
 }
 
 impl Forecasts {
     /// Checks the forecast of an app.
     fn check(&self, app: &str) -> Result<(), String> {
         let (cluster, now) = (&self.cluster, self.cluster.now());
-        let forecast = forecast(cluster, app);
+        let forecast = cluster.forecast(app);
         let least = cluster.load.least_between(
             app,
             now - SignedDuration::from_secs(90),
@@ -380,14 +365,6 @@ fn go_down(cluster: &Cluster) {
     cluster.network().reset(HOST, PROMETHEUS);
 }
 
-/// Returns the replicas that the forecast of an app asks for, if it has one.
-fn forecast(cluster: &Cluster, app: &str) -> Option<u64> {
-    let ehpa = cluster.ehpa(app);
-    let proposals = ehpa["status"]["decision"]["proposals"].as_array()?;
-    let of_forecast = proposals.iter().find(|one| one["source"] == "forecast")?;
-    of_forecast["replicas"].as_u64()
-}
-
 #[test]
 fn no_seed_breaks_a_law() {
     seeds::play::<Forecasts>();
@@ -415,7 +392,7 @@ fn a_forecast_raises_before_the_load_comes_and_its_floor_falls_away_when_it_expi
     }
     assert_eq!(cluster.server.objects(predictions).len(), APPS.len());
     for (app, _) in APPS {
-        assert_eq!(forecast(&cluster, app), None);
+        assert_eq!(cluster.forecast(app), None);
         assert!(
             cluster.status(app).contains("QueryError"),
             "{}",

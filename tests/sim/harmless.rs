@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 use simkube::{
     faults::Plan,
     network::{Effect, Trouble, Way},
-    world::prometheus::{Defects, Prometheus},
+    world::prometheus::Prometheus,
 };
 
 use crate::{
     cluster::{Cluster, DENIED, MAX, SHOP, START, TENANT, cpu, external},
     laws::{fits, needed},
+    predictions::silent,
     schedule::Dice,
     seeds::{self, Scenario},
 };
@@ -603,10 +604,7 @@ impl Harmless {
         }
         if self.kind == Kind::Query {
             let prometheus = self.cluster.add_prometheus(START);
-            prometheus.set(Defects {
-                silent: Some("{99}".to_owned()),
-                ..Defects::default()
-            });
+            prometheus.set(silent("{99}"));
             self.prometheus = Some(prometheus);
         }
         // No election, so that no other process leads meanwhile.

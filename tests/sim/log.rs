@@ -18,8 +18,9 @@ pub(crate) struct Log {
     _guard: DefaultGuard,
 }
 
+/// The records of a log.
 #[derive(Clone, Default)]
-struct Records(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(crate) struct Records(Arc<Mutex<Vec<Vec<u8>>>>);
 
 // === impl Log ===
 
@@ -43,8 +44,7 @@ impl Log {
 
     /// Checks that each record is one line, without control sequences and credentials.
     pub(crate) fn check(&self) -> Result<(), String> {
-        for record in take(&mut *self.records.0.lock().unwrap()) {
-            let text = String::from_utf8(record).unwrap();
+        for text in self.records.take() {
             let line = text.strip_suffix('\n').unwrap_or(&text);
             let is_reversed = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
             if line.contains(char::is_control) || line.contains(is_reversed) {
@@ -59,6 +59,16 @@ impl Log {
 }
 
 // === impl Records ===
+
+impl Records {
+    /// Returns the records so far, and forgets them.
+    pub(crate) fn take(&self) -> Vec<String> {
+        let records = take(&mut *self.0.lock().unwrap()).into_iter();
+        records
+            .map(|record| String::from_utf8(record).unwrap())
+            .collect()
+    }
+}
 
 impl Write for Records {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {

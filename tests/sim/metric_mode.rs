@@ -5,7 +5,10 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use simkube::world::prometheus::Defects;
 
-use crate::cluster::{Cluster, PER_POD, SHOP, START, STATUSES, always};
+use crate::{
+    cluster::{Cluster, PER_POD, SHOP, START, STATUSES, always},
+    predictions::silent,
+};
 
 const HOST: &str = "pod-0";
 const CHILD: &str = "ehpa-web";
@@ -100,10 +103,7 @@ fn the_child_reads_forecasts_while_they_last_and_crons_and_a_switch_of_the_mode_
     assert!(world.is_published());
     let uid = world.cluster.hpa(CHILD).unwrap()["metadata"]["uid"].clone();
 
-    world.prometheus.set(Defects {
-        silent: Some(String::new()),
-        ..Defects::default()
-    });
+    world.prometheus.set(silent(""));
     world.until("its end", |it| it.child() == Some((json!(1), vec![cron()])));
     assert!(!world.is_published());
     world.prometheus.set(Defects::default());

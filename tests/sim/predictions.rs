@@ -59,7 +59,8 @@ fn query(app: &str) -> String {
     )
 }
 
-fn silent(part: &str) -> Defects {
+/// A Prometheus that answers no query with this part.
+pub(crate) fn silent(part: &str) -> Defects {
     Defects {
         silent: Some(part.to_owned()),
         ..Defects::default()
@@ -77,7 +78,7 @@ impl Cluster {
     }
 
     /// The count that its forecast asks for.
-    fn forecast(&self, name: &str) -> Option<u64> {
+    pub(crate) fn forecast(&self, name: &str) -> Option<u64> {
         self.proposal(name)["replicas"].as_u64()
     }
 

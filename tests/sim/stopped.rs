@@ -194,12 +194,6 @@ impl Scenario for Stopped {
         });
         short.map_or(Ok(()), |app| Err(format!("alive: {app} has too few")))
     }
-
-    fn record(&self) {}
-
-    fn compare(_seed: u64, (): &(), (): &()) -> Result<(), String> {
-        Ok(())
-    }
 }
 
 #[test]

@@ -463,24 +463,30 @@ pub(crate) mod tests {
 
     const UP: &str = r#"{"scaleUp": {"selectPolicy": "Disabled"}}"#;
 
-    pub fn ehpa(behavior: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
+    /// An autoscaler with these fields in its spec.
+    pub fn ehpa_with(spec: &Value) -> EffectiveHorizontalPodAutoscaler {
         let mut object = json!({
-            "apiVersion": "autoscaling.crane.io/v1alpha1",
-            "kind": "EffectiveHorizontalPodAutoscaler",
+            "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
             "metadata": {"name": "web", "namespace": "shop", "uid": "ours"},
             "spec": {
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                 "maxReplicas": 10,
-                "metrics": [{"type": "External", "external": {
-                    "metric": {"name": "queue"},
-                    "target": {"type": "AverageValue", "averageValue": "1000m"},
-                }}],
             },
         });
-        if let Some(behavior) = behavior {
-            object["spec"]["behavior"] = serde_json::from_str(behavior).unwrap();
+        for (field, value) in spec.as_object().unwrap() {
+            object["spec"][field] = value.clone();
         }
         serde_json::from_value(object).unwrap()
+    }
+
+    pub fn ehpa(behavior: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
+        let mut spec = json!({"metrics": [{"type": "External", "external": {
+            "metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "1000m"},
+        }}]});
+        if let Some(behavior) = behavior {
+            spec["behavior"] = serde_json::from_str(behavior).unwrap();
+        }
+        ehpa_with(&spec)
     }
 
     /// The HPA that the API server stores of a manifest.
@@ -579,18 +585,9 @@ pub(crate) mod tests {
 
     /// An autoscaler in mode Metric with these fields in its spec.
     fn in_mode_metric(spec: &Value) -> EffectiveHorizontalPodAutoscaler {
-        let mut object = json!({
-            "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
-            "metadata": {"name": "web", "namespace": "shop", "uid": "ours"},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "maxReplicas": 10, "mode": "Metric",
-            },
-        });
-        for (field, value) in spec.as_object().unwrap() {
-            object["spec"][field] = value.clone();
-        }
-        serde_json::from_value(object).unwrap()
+        let mut spec = spec.clone();
+        spec["mode"] = json!("Metric");
+        ehpa_with(&spec)
     }
 
     fn external(name: &str, identifier: &str, per_pod: &str) -> Value {

@@ -62,24 +62,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::child_hpa::tests::ehpa_with;
 
     fn ehpa(name: &str, second: u32, spec: &serde_json::Value) -> Autoscaler {
-        let mut object = json!({
-            "apiVersion": "autoscaling.crane.io/v1alpha1",
-            "kind": "EffectiveHorizontalPodAutoscaler",
-            "metadata": {
-                "name": name, "namespace": "shop", "uid": format!("uid-{name}"),
-                "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
-            },
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "maxReplicas": 10,
-            },
+        let metadata = json!({
+            "name": name, "namespace": "shop", "uid": format!("uid-{name}"),
+            "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
         });
-        for (field, value) in spec.as_object().unwrap() {
-            object["spec"][field] = value.clone();
-        }
-        Autoscaler::Effective(serde_json::from_value(object).map(Arc::new).unwrap())
+        let mut ehpa = ehpa_with(spec);
+        ehpa.metadata = serde_json::from_value(metadata).unwrap();
+        Autoscaler::Effective(Arc::new(ehpa))
     }
 
     #[test]

@@ -175,17 +175,27 @@ mod tests {
     use foretide_api::ownership::FLEET_UID;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
+    fn controller(uid: &str) -> OwnerReference {
+        OwnerReference {
+            uid: uid.to_owned(),
+            ..OwnerReference::default()
+        }
+    }
+
+    /// The HPA that is stored in a member of a fleet.
+    fn child_of_fleet() -> HpaView {
+        let child = ChildSpec::of(&ehpa(None).spec);
+        stored(&manifest(&fleet(), &child, bounds(2)))
+    }
+
     #[test]
     fn an_hpa_belongs_to_its_controller_or_adopter_and_is_unclaimed_without_either() {
         let owner = owner();
         let target = stored(&child(None)).target;
-        let hpa = |name: &str, controller: Option<&str>, adopter: Option<&str>| {
+        let hpa = |name: &str, uid: Option<&str>, adopter: Option<&str>| {
             let annotations = adopter.map_or(json!({}), |uid| json!({ ADOPTED_BY: uid }));
             let name: String = name.into();
-            let controller = controller.map(|uid| OwnerReference {
-                uid: uid.to_owned(),
-                ..OwnerReference::default()
-            });
+            let controller = uid.map(controller);
             Arc::new(HpaView {
                 uid: format!("{name}-{controller:?}-{adopter:?}"),
                 name,
@@ -206,13 +216,7 @@ mod tests {
             let all = NamespaceHpas::of(vec![Arc::clone(&hpa)]);
             let conflicting = ["rival".to_owned()];
             let found = RelatedHpas::of(&owner, &target, &all, &conflicting, None);
-            let is = |which| {
-                if str::contains(whose, which) {
-                    Some(Arc::clone(&hpa))
-                } else {
-                    None
-                }
-            };
+            let is = |which: &str| whose.contains(which).then(|| Arc::clone(&hpa));
             let want = RelatedHpas {
                 created: is("created"),
                 adopted: is("adopted"),
@@ -227,9 +231,7 @@ mod tests {
     #[test]
     fn a_child_without_its_label_is_recognized_by_its_uid_or_its_other_labels() {
         let owner = fleet();
-        let child = ChildSpec::of(&ehpa(None).spec);
-        let written = manifest(&owner, &child, bounds(2));
-        let whole = stored(&written);
+        let whole = child_of_fleet();
         let without = |keys: &[&str]| {
             let mut hpa = whole.clone();
             let labels = hpa.labels.as_object_mut().unwrap();
@@ -243,6 +245,14 @@ mod tests {
         };
         let bare = without(&[FLEET_UID, HUB, MANAGER]);
         let unlabeled = without(&[FLEET_UID]);
+        let of_keda = HpaView {
+            controller: Some(controller("keda")),
+            ..bare.clone()
+        };
+        let named_otherwise = HpaView {
+            name: "theirs".into(),
+            ..unlabeled.clone()
+        };
         let (own, other) = (Some("its own"), Some("another"));
         for (hpa, left, ours) in [
             (whole.clone(), None, true),
@@ -253,25 +263,8 @@ mod tests {
             (with(unlabeled.clone(), HUB, "hub-2"), None, false),
             (with(unlabeled.clone(), MANAGER, "helm"), None, false),
             (with(bare.clone(), FLEET_UID, "of another"), own, false),
-            (
-                HpaView {
-                    controller: Some(OwnerReference {
-                        uid: "keda".into(),
-                        ..OwnerReference::default()
-                    }),
-                    ..bare.clone()
-                },
-                own,
-                false,
-            ),
-            (
-                HpaView {
-                    name: "theirs".into(),
-                    ..unlabeled
-                },
-                None,
-                false,
-            ),
+            (of_keda, own, false),
+            (named_otherwise, None, false),
         ] {
             let shown = format!("{:?} {left:?}", hpa.labels);
             let all = NamespaceHpas::of(vec![Arc::new(hpa)]);
@@ -284,11 +277,7 @@ mod tests {
     #[test]
     fn of_two_hpas_with_the_label_of_a_fleet_the_child_is_the_one_with_its_uid_or_name() {
         let owner = fleet();
-        let child = stored(&manifest(
-            &owner,
-            &ChildSpec::of(&ehpa(None).spec),
-            bounds(2),
-        ));
+        let child = child_of_fleet();
         let copy = HpaView {
             name: "a-copy".into(),
             uid: "uid of the copy".into(),

@@ -163,18 +163,17 @@ mod tests {
         candidate
     }
 
-    fn budgets(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<(String, u32, u32)> {
-        let budgets = assign(policy, policy.bounds, candidates).members;
-        let bounds = budgets
-            .into_iter()
-            .map(|(name, b)| (name, b.min.get(), b.max.get()));
-        bounds.collect()
-    }
-
-    fn bounds(rows: &[(&str, u32, u32)]) -> Vec<(String, u32, u32)> {
-        rows.iter()
-            .map(|(name, min, max)| ((*name).to_owned(), *min, *max))
-            .collect()
+    /// Fails unless exactly these candidates have a budget; returns what else was decided.
+    fn assigned(
+        policy: &Policy,
+        candidates: &[Candidate<'_>],
+        expected: &[(&str, u32, u32)],
+    ) -> Budgets {
+        let all = assign(policy, policy.bounds, candidates);
+        let budgets = all.members.iter();
+        let budgets = budgets.map(|(name, b)| (&**name, b.min.get(), b.max.get()));
+        assert_eq!(budgets.collect::<Vec<_>>(), expected);
+        all
     }
 
     #[test]
@@ -185,10 +184,7 @@ mod tests {
             ..candidate("c", Some(2))
         };
         let others = [candidate("b", Some(5)), candidate("a", Some(5)), hosting];
-        assert_eq!(
-            budgets(&policy, &others),
-            bounds(&[("a", 1, 5), ("b", 1, 2), ("c", 1, 2)])
-        );
+        assigned(&policy, &others, &[("a", 1, 5), ("b", 1, 2), ("c", 1, 2)]);
     }
 
     #[test]
@@ -219,17 +215,11 @@ mod tests {
             demanding("d", Some(f64::NAN)),
         ];
         assert_eq!(weights(&policy, &of), [9000, 3000, 6000, 6000]);
-        assert_eq!(
-            budgets(&policy, &of),
-            bounds(&[("a", 2, 9), ("b", 1, 3), ("c", 1, 6), ("d", 1, 6)])
-        );
+        let expected = [("a", 2, 9), ("b", 1, 3), ("c", 1, 6), ("d", 1, 6)];
+        assigned(&policy, &of, &expected);
         let silent = [demanding("a", Some(0.0)), demanding("b", None)];
-        let assigned = assign(&policy, policy.bounds, &silent);
-        assert_eq!(assigned.remarks, BTreeSet::from([Remark::NoWeights]));
-        assert_eq!(
-            budgets(&policy, &silent),
-            bounds(&[("a", 2, 12), ("b", 2, 12)])
-        );
+        let remarks = assigned(&policy, &silent, &[("a", 2, 12), ("b", 2, 12)]).remarks;
+        assert_eq!(remarks, BTreeSet::from([Remark::NoWeights]));
     }
 
     #[test]
@@ -242,44 +232,24 @@ mod tests {
         };
         let policy = policy(AssignmentKind::StaticWeighted, 4, 6);
         let above = [bounded("a", 4, 9), bounded("b", 3, 9)];
-        let assigned = assign(&policy, policy.bounds, &above);
-        assert_eq!(
-            budgets(&policy, &above),
-            bounds(&[("a", 4, 4), ("b", 3, 3)])
-        );
-        assert_eq!(
-            assigned.remarks,
-            BTreeSet::from([Remark::ThresholdsAboveMin, Remark::ThresholdsAboveMax])
-        );
+        let remarks = assigned(&policy, &above, &[("a", 4, 4), ("b", 3, 3)]).remarks;
+        let expected = [Remark::ThresholdsAboveMin, Remark::ThresholdsAboveMax];
+        assert_eq!(remarks, BTreeSet::from(expected));
         let below = [bounded("a", 0, 2), bounded("b", 0, 1)];
-        let assigned = assign(&policy, policy.bounds, &below);
-        assert_eq!(
-            budgets(&policy, &below),
-            bounds(&[("a", 2, 2), ("b", 1, 1)])
-        );
-        assert_eq!(
-            (assigned.unassigned, assigned.remarks),
-            (
-                Replicas::new(3),
-                BTreeSet::from([Remark::ThresholdsBelowMax])
-            )
-        );
+        let rest = assigned(&policy, &below, &[("a", 2, 2), ("b", 1, 1)]);
+        assert_eq!(rest.unassigned, Replicas::new(3));
+        assert_eq!(rest.remarks, BTreeSet::from([Remark::ThresholdsBelowMax]));
     }
 
     #[test]
     fn a_member_without_a_maximum_has_no_budget_and_without_members_max_is_unassigned() {
         let policy = policy(AssignmentKind::DynamicWeighted, 1, 4);
-        assert_eq!(
-            budgets(&policy, &[candidate("a", Some(0)), candidate("b", Some(3))]),
-            bounds(&[("b", 1, 4)])
-        );
-        let empty = assign(&policy, policy.bounds, &[]);
-        assert_eq!(
-            empty,
-            Budgets {
-                unassigned: Replicas::new(4),
-                ..Budgets::default()
-            }
-        );
+        let of = [candidate("a", Some(0)), candidate("b", Some(3))];
+        assigned(&policy, &of, &[("b", 1, 4)]);
+        let expected = Budgets {
+            unassigned: Replicas::new(4),
+            ..Budgets::default()
+        };
+        assert_eq!(assigned(&policy, &[], &[]), expected);
     }
 }

@@ -1,12 +1,12 @@
 //! Laws of the divisions as property tests: sums, bounds, quota, order, monotonicity.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::{
-    AssignmentKind, Budget, Budgets, Candidate, EffectivePreference, Policy, Recipient, Surplus,
-    Ties, WeightBy, assign, distribute, fill, quota_split, share, webster, weights,
+    AssignmentKind, Budget, Budgets, Candidate, EffectivePreference, Policy, Recipient, Split,
+    Surplus, Ties, WeightBy, assign, distribute, fill, quota_split, share, webster, weights,
 };
 use foretide_domain::{ReplicaBounds, Replicas};
 
@@ -80,14 +80,19 @@ fn candidate(name: &str, seed: u64) -> Candidate<'_> {
     }
 }
 
+/// Fewer than seven, at least `least`, each with a name and a seed of its own.
+fn several<T: fmt::Debug>(
+    least: usize,
+    one: fn(&'static str, u64) -> T,
+) -> impl Strategy<Value = Vec<T>> {
+    vec(any::<u64>(), least..7).prop_map(move |seeds| {
+        let named = NAMES.into_iter().zip(seeds);
+        named.map(|(name, seed)| one(name, seed)).collect()
+    })
+}
+
 fn fleet() -> impl Strategy<Value = Vec<Candidate<'static>>> {
-    let fleet = |seeds: Vec<u64>| {
-        NAMES
-            .into_iter()
-            .zip(seeds)
-            .map(|(name, seed)| candidate(name, seed))
-    };
-    vec(any::<u64>(), 1..7).prop_map(move |seeds| fleet(seeds).collect())
+    several(1, candidate)
 }
 
 fn recipient(name: &str, seed: u64) -> Recipient<'_> {
@@ -106,13 +111,13 @@ fn recipient(name: &str, seed: u64) -> Recipient<'_> {
 }
 
 fn recipients() -> impl Strategy<Value = Vec<Recipient<'static>>> {
-    let recipients = |seeds: Vec<u64>| {
-        NAMES
-            .into_iter()
-            .zip(seeds)
-            .map(|(name, seed)| recipient(name, seed))
-    };
-    vec(any::<u64>(), 0..7).prop_map(move |seeds| recipients(seeds).collect())
+    several(0, recipient)
+}
+
+/// The number of seats that were added; none if one was taken away.
+fn raised(less: &Split, more: &Split) -> Option<u32> {
+    let each = less.shares.iter().zip(&more.shares);
+    each.map(|(less, more)| more.checked_sub(*less)).sum()
 }
 
 fn sum(counts: impl Iterator<Item = u32>) -> u32 {
@@ -213,10 +218,7 @@ proptest! {
     fn webster_never_takes_a_seat_away_because_the_number_grew(count in 0_u32..200, recipients in recipients()) {
         let less = webster(count, &recipients, Ties::default());
         let more = webster(count + 1, &recipients, Ties::default());
-        let raised = less.shares.iter().zip(&more.shares).map(|(less, more)| more.checked_sub(*less));
-        let raised: Option<Vec<u32>> = raised.collect();
-        let raised = raised.map(|raised| raised.iter().sum::<u32>());
-        prop_assert_eq!(raised.map(u64::from), Some(more.total() - less.total()));
+        prop_assert_eq!(raised(&less, &more).map(u64::from), Some(more.total() - less.total()));
         prop_assert!(more.total() - less.total() <= 1);
     }
 
@@ -332,10 +334,7 @@ proptest! {
         let more = distribute(&policy, n(count + 1), &fleet, &previous);
         prop_assert_eq!(less.total(), u64::from(count.max(least).min(most)));
         prop_assert_eq!(less.left, count.saturating_sub(most));
-        let raised = less.shares.iter().zip(&more.shares).map(|(less, more)| more.checked_sub(*less));
-        let raised: Option<Vec<u32>> = raised.collect();
-        let raised = raised.map(|raised| raised.iter().sum::<u32>());
-        prop_assert_eq!(raised, Some(u32::from(count >= least && count < most)), "{:?} {:?}", less, more);
+        prop_assert_eq!(raised(&less, &more), Some(u32::from(count >= least && count < most)), "{:?} {:?}", less, more);
         for (candidate, share) in fleet.iter().zip(less.shares) {
             prop_assert!(n(share) >= candidate.preference.min && n(share) <= candidate.preference.max);
         }

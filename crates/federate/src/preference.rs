@@ -203,10 +203,6 @@ mod tests {
             ..policy(kind, 1, 20)
         };
         let weighted = policy_of(AssignmentKind::DynamicWeighted);
-        assert_eq!(
-            weighted.effective_preference(&cluster("a")),
-            Some(preference(Some(5), Some(7), 3, 3))
-        );
         let capped = Policy {
             preferences: vec![
                 prefer(&["a", "b"], None, Some(1), [None, None]),
@@ -215,25 +211,19 @@ mod tests {
             ],
             ..policy_of(AssignmentKind::Prioritized)
         };
-        assert_eq!(
-            capped.effective_preference(&cluster("a")),
-            Some(preference(None, Some(1), 2, 9))
-        );
-        // min 3, max 2: the lower limit wins.
-        assert_eq!(
-            weighted.effective_preference(&cluster("b")),
-            Some(preference(Some(5), Some(1), 3, 3))
-        );
-        assert_eq!(
-            weighted.effective_preference(&cluster("c")),
-            Some(preference(None, None, 0, 20))
-        );
-        assert_eq!(weighted.effective_preference(&cluster("d")), None);
         let copied = policy_of(AssignmentKind::Duplicated);
-        assert_eq!(
-            copied.effective_preference(&cluster("a")),
-            Some(preference(Some(5), Some(7), 0, 20))
-        );
+        for (policy, name, expected) in [
+            (&weighted, "a", Some(preference(Some(5), Some(7), 3, 3))),
+            (&capped, "a", Some(preference(None, Some(1), 2, 9))),
+            // min 3, max 2: the lower limit wins.
+            (&weighted, "b", Some(preference(Some(5), Some(1), 3, 3))),
+            (&weighted, "c", Some(preference(None, None, 0, 20))),
+            (&weighted, "d", None),
+            (&copied, "a", Some(preference(Some(5), Some(7), 0, 20))),
+        ] {
+            let found = policy.effective_preference(&cluster(name));
+            assert_eq!(found, expected, "{name}");
+        }
     }
 
     #[test]
@@ -280,11 +270,8 @@ mod tests {
                 ..policy(kind, 1, 9)
             };
             let [a, b] = want;
-            assert_eq!(
-                policy.effective_preferences(&clusters),
-                vec![a, b, Err(NotSelected)],
-                "{kind:?}"
-            );
+            let found = policy.effective_preferences(&clusters);
+            assert_eq!(found, [a, b, Err(NotSelected)], "{kind:?}");
         }
     }
 }

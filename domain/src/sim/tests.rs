@@ -303,17 +303,18 @@ fn a_minute_without_a_sample_is_not_evaluated_and_lowers_nothing() {
     assert!(minutes.iter().all(|m| m.asked == n(5)));
 }
 
-/// Forecasts a fixed value once it has enough samples, and records the newest sample of each call.
+type Forecasting = fn(&Series, SignedDuration) -> Result<Forecast, ForecastError>;
+
+/// Forecasts with a function, and records the newest sample of each call.
 #[derive(Debug)]
-struct Oracle {
-    needs: usize,
-    value: f64,
+struct Stub {
+    forecast: Forecasting,
     shown: Arc<std::sync::Mutex<Vec<Timestamp>>>,
 }
 
-impl Forecaster for Oracle {
+impl Forecaster for Stub {
     fn name(&self) -> &'static str {
-        "oracle"
+        "stub"
     }
 
     fn history_length(&self) -> SignedDuration {
@@ -331,50 +332,56 @@ impl Forecaster for Oracle {
     ) -> Result<Forecast, ForecastError> {
         let last = seen.last().map_or(seen.start(), |sample| sample.at);
         self.shown.lock().unwrap().push(last);
-        if seen.len() < self.needs {
-            return Err(ForecastError::ZeroSeries);
-        }
-        let path = vec![self.value; usize::try_from(horizon.as_secs() / 60).unwrap()];
-        let until = seen.end() + SignedDuration::from_mins(10);
-        let peak = Peak {
-            window: MINUTE,
-            value: self.value,
-            quantile: 0.9,
-            bounds: DemandBounds::both(self.value),
-        };
-        Forecast::new("oracle", seen.end(), MINUTE, path, until)?.with_peak(peak)
+        (self.forecast)(seen, horizon)
     }
 }
 
+/// A forecast by minutes that is valid for ten of them.
+fn forecast_after(seen: &Series, path: Vec<f64>) -> Result<Forecast, ForecastError> {
+    let until = seen.end() + SignedDuration::from_mins(10);
+    Forecast::new("stub", seen.end(), MINUTE, path, until)
+}
+
+/// Forecasts 70 from twenty samples on.
+fn seventy(seen: &Series, horizon: SignedDuration) -> Result<Forecast, ForecastError> {
+    if seen.len() < 20 {
+        return Err(ForecastError::ZeroSeries);
+    }
+    let path = vec![70.0; usize::try_from(horizon.as_mins()).unwrap()];
+    let peak = Peak {
+        window: MINUTE,
+        value: 70.0,
+        quantile: 0.9,
+        bounds: DemandBounds::both(70.0),
+    };
+    forecast_after(seen, path)?.with_peak(peak)
+}
+
 /// Forecasts for each slot the number of minutes up to its start, with twice that number as the upper bound.
-#[derive(Debug)]
-struct Counting;
+fn counting(seen: &Series, horizon: SignedDuration) -> Result<Forecast, ForecastError> {
+    let first = u32::try_from(seen.end().duration_since(at(0)).as_mins()).unwrap();
+    let length = u32::try_from(horizon.as_mins()).unwrap();
+    let path: Vec<f64> = (first..first + length).map(f64::from).collect();
+    let upper = path.iter().map(|value| value * 2.0).collect();
+    forecast_after(seen, path)?.with_upper(upper)
+}
 
-impl Forecaster for Counting {
-    fn name(&self) -> &'static str {
-        "counting"
-    }
-
-    fn history_length(&self) -> SignedDuration {
-        SignedDuration::from_mins(30)
-    }
-
-    fn sample_interval(&self) -> SignedDuration {
-        MINUTE
-    }
-
-    fn forecast(
-        &mut self,
-        seen: &Series,
-        horizon: SignedDuration,
-    ) -> Result<Forecast, ForecastError> {
-        let first = u32::try_from(seen.end().duration_since(at(0)).as_mins()).unwrap();
-        let length = u32::try_from(horizon.as_mins()).unwrap();
-        let path: Vec<f64> = (first..first + length).map(f64::from).collect();
-        let upper = path.iter().map(|value| value * 2.0).collect();
-        let until = seen.end() + SignedDuration::from_mins(10);
-        Forecast::new("counting", seen.end(), MINUTE, path, until)?.with_upper(upper)
-    }
+/// A run of a workload whose prediction is made by a function, and the newest samples that it is shown.
+fn forecasting(
+    environment: &Environment,
+    forecast: Forecasting,
+) -> (Run<'_>, Arc<std::sync::Mutex<Vec<Timestamp>>>) {
+    let shown = Arc::default();
+    let stub = Stub {
+        forecast,
+        shown: Arc::clone(&shown),
+    };
+    let predicting = Workload {
+        floor: predicted("stub", MINUTE),
+        ..workload()
+    };
+    let run = Run::new(environment, predicting, vec![Ok(Box::new(stub))]);
+    (run, shown)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -425,11 +432,7 @@ fn a_constant_demand_gets_the_replicas_for_95_percent_of_it_from_auto() {
 #[test]
 fn the_forecast_for_a_minute_is_the_one_made_a_lead_time_before() {
     let environment = environment(&[20.0; 40], 3);
-    let predicting = Workload {
-        floor: predicted("counting", MINUTE),
-        ..workload()
-    };
-    let mut run = Run::new(&environment, predicting, vec![Ok(Box::new(Counting))]);
+    let (mut run, _) = forecasting(&environment, counting);
     for minute in 1..30 {
         let at = run.minute().0.at;
         let forecast_for = run.forecast_for(at).map(|p| (p.at, p.value, p.upper));
@@ -444,17 +447,7 @@ fn the_forecast_for_a_minute_is_the_one_made_a_lead_time_before() {
 fn a_forecaster_runs_at_its_refresh_period_and_sees_only_the_past() {
     let demand = [20.0; 60];
     let environment = environment(&demand, 2);
-    let predicting = Workload {
-        floor: predicted("oracle", MINUTE),
-        ..workload()
-    };
-    let shown = Arc::default();
-    let oracle = Oracle {
-        needs: 20,
-        value: 70.0,
-        shown: Arc::clone(&shown),
-    };
-    let mut run = Run::new(&environment, predicting, vec![Ok(Box::new(oracle))]);
+    let (mut run, shown) = forecasting(&environment, seventy);
     let mut score = Score::default();
     let counts: Vec<u32> = (1..60)
         .map(|_| {

@@ -36,9 +36,15 @@ fn experiment() -> Experiment {
 }
 
 fn result(experiment: &Experiment) -> Result<LabReport, Failure> {
-    lab::run(experiment, &context(NOW.parse().unwrap()), &mut |_| {
-        ControlFlow::Continue(())
-    })
+    watched(experiment, |_| ControlFlow::Continue(()))
+}
+
+/// The result of an experiment that tells its progress to `watch`.
+fn watched(
+    experiment: &Experiment,
+    mut watch: impl FnMut(f64) -> ControlFlow<()>,
+) -> Result<LabReport, Failure> {
+    lab::run(experiment, &context(NOW.parse().unwrap()), &mut watch)
 }
 
 /// The exact values in the row of a page's table that begins with `name`, in the table with this caption.
@@ -267,29 +273,21 @@ fn a_lab_tells_its_progress_and_stops_when_it_is_asked_to() {
         ..experiment()
     };
     let mut told = Vec::new();
-    let done = lab::run(
-        &experiment,
-        &context(NOW.parse().unwrap()),
-        &mut |fraction| {
-            told.push(fraction);
-            ControlFlow::Continue(())
-        },
-    );
+    let done = watched(&experiment, |fraction| {
+        told.push(fraction);
+        ControlFlow::Continue(())
+    });
     assert!(done.is_ok() && told.is_sorted());
     assert!((told.last().unwrap() - 1.0).abs() < 1e-9, "{told:?}");
     // Stops in the first run, in that of the baseline, and in the sweep.
     for limit in [0.1, 1.0 / 3.0, 0.6] {
-        let stopped = lab::run(
-            &experiment,
-            &context(NOW.parse().unwrap()),
-            &mut |fraction| {
-                if fraction >= limit - 1e-9 {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            },
-        );
+        let stopped = watched(&experiment, |fraction| {
+            if fraction >= limit - 1e-9 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
         let message = stopped.unwrap_err().message;
         assert_eq!(message, "the back-test was stopped before its end");
     }

@@ -87,10 +87,15 @@ async fn controller(leads: bool) -> (u16, AbortHandle) {
     serve(site.guarded(PageAccess::new(Reviewer, clock)).router()).await
 }
 
+/// Writes a file of this test.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ui-{name}"));
+    fs::write(&path, text).unwrap();
+    path
+}
+
 /// A kubeconfig whose user has these fields.
 fn kubeconfig(name: &str, server: u16, user: &Value) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let path = folder.join(format!("ui-{name}.kubeconfig"));
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -99,8 +104,7 @@ fn kubeconfig(name: &str, server: u16, user: &Value) -> PathBuf {
         "clusters": [{ "name": "test", "cluster": { "server": format!("http://127.0.0.1:{server}") } }],
         "users": [{ "name": "test", "user": user }],
     });
-    fs::write(&path, config.to_string()).unwrap();
-    path
+    file(&format!("{name}.kubeconfig"), &config.to_string())
 }
 
 fn address(kubeconfig: PathBuf, url: &str, account: Option<&str>) -> RemotePageSettings {
@@ -193,13 +197,6 @@ async fn the_token_of_the_kubeconfig_reads_a_page_at_an_address() {
     assert!(error.contains("token"), "{error}");
 }
 
-/// Writes a file of this test.
-fn file(name: &str, text: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ui-{name}"));
-    fs::write(&path, text).unwrap();
-    path
-}
-
 /// Serves a router with a certificate for this machine, until the sender is dropped; returns its port, and the certificate.
 async fn serve_https(router: Router) -> (u16, String, watch::Sender<Option<Arc<ServerConfig>>>) {
     let identity = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -284,21 +281,6 @@ async fn of_an_answer_only_what_a_page_needs_passes() {
     }
 }
 
-#[tokio::test]
-async fn settings_that_would_show_a_token_or_have_none_are_refused() {
-    let file = || kubeconfig("no-token", 1, &json!({}));
-    let plain = open(address(file(), "http://foretide.example", None)).await;
-    assert!(
-        matches!(plain, Err(RemotePageError::Plaintext { .. })),
-        "{plain:?}"
-    );
-    let without = open(in_pods(file())).await;
-    assert!(
-        matches!(without, Err(RemotePageError::NoToken)),
-        "{without:?}"
-    );
-}
-
 /// A user whose plugin prints these credentials.
 fn plugin(status: &Value) -> Value {
     let credential = json!({
@@ -378,19 +360,18 @@ struct Cluster {
     got: Mutex<Vec<String>>,
 }
 
-impl Default for Cluster {
-    fn default() -> Self {
+impl Cluster {
+    /// Pods of the controller at these ports, of which the Lease names this one.
+    fn of(pods: &[(&'static str, u16)], lease: Option<&'static str>) -> Self {
         Self {
-            pods: Vec::new(),
-            lease: None,
+            pods: pods.to_vec(),
+            lease,
             owner: Some((SET, "u-1")),
             replica_sets: 200,
             got: Mutex::default(),
         }
     }
-}
 
-impl Cluster {
     async fn serve(self) -> (Arc<Self>, u16) {
         let cluster = Arc::new(self);
         let base = "/api/v1/namespaces";
@@ -535,7 +516,7 @@ async fn forward(State(cluster): State<Arc<Cluster>>, mut request: Request) -> R
 #[tokio::test]
 async fn a_service_account_reads_with_tokens_that_are_good_for_the_page_alone() {
     let (port, _controller) = controller(true).await;
-    let (cluster, server) = Cluster::default().serve().await;
+    let (cluster, server) = Cluster::of(&[], None).serve().await;
     let file = kubeconfig("account", server, &json!({ "token": "person" }));
     let url = format!("http://127.0.0.1:{port}");
     let router = ui(address(file.clone(), &url, Some("reader"))).await;
@@ -565,16 +546,12 @@ fn sentence(answer: &Answer) -> String {
 async fn the_pod_that_leads_is_read_and_no_other_gets_the_token() {
     let (standby, _standby) = controller(false).await;
     let (leader, _leader) = controller(true).await;
-    let cluster = Cluster {
-        pods: vec![
-            (A, standby),
-            (B, leader),
-            ("labeled-by-a-stranger", standby),
-        ],
-        lease: Some(B),
-        ..Cluster::default()
-    };
-    let (cluster, router) = page_in("pods", cluster).await;
+    let pods = [
+        (A, standby),
+        (B, leader),
+        ("labeled-by-a-stranger", standby),
+    ];
+    let (cluster, router) = page_in("pods", Cluster::of(&pods, Some(B))).await;
     let overview = json_of(&get(&router, OVERVIEW).await);
     assert_eq!(overview["leads"], true);
     assert_eq!(overview["reader"], "root");
@@ -590,18 +567,11 @@ async fn the_pod_that_leads_is_read_and_no_other_gets_the_token() {
 #[tokio::test]
 async fn the_only_pod_is_read_where_there_is_no_election_and_of_several_none() {
     let (port, _process) = controller(true).await;
-    let cluster = Cluster {
-        pods: vec![(A, port)],
-        ..Cluster::default()
-    };
-    let (cluster, router) = page_in("one", cluster).await;
+    let (cluster, router) = page_in("one", Cluster::of(&[(A, port)], None)).await;
     assert_eq!(get(&router, OVERVIEW).await.status, StatusCode::OK);
     assert_eq!(cluster.got(), [A]);
-    let cluster = Cluster {
-        pods: vec![(A, port), (B, port)],
-        ..Cluster::default()
-    };
-    let (cluster, router) = page_in("two", cluster).await;
+    let two = Cluster::of(&[(A, port), (B, port)], None);
+    let (cluster, router) = page_in("two", two).await;
     let said = sentence(&get(&router, OVERVIEW).await);
     assert!(said.starts_with("2 pods with the label"), "{said}");
     assert_eq!(cluster.got(), [] as [&str; 0]);
@@ -617,11 +587,9 @@ async fn a_pod_that_is_not_of_the_deployment_gets_no_token() {
         ("absent-set", Some(SET), 404),
     ] {
         let cluster = Cluster {
-            pods: vec![(A, port)],
-            lease: Some(A),
             owner: replica_set.map(|set| (set, "forged")),
             replica_sets: answer,
-            ..Cluster::default()
+            ..Cluster::of(&[(A, port)], Some(A))
         };
         let (cluster, router) = page_in(name, cluster).await;
         let said = sentence(&get(&router, OVERVIEW).await);
@@ -633,10 +601,8 @@ async fn a_pod_that_is_not_of_the_deployment_gets_no_token() {
     }
     // Without the right to read ReplicaSets, the owner that the pod states is believed.
     let cluster = Cluster {
-        pods: vec![(A, port)],
-        lease: Some(A),
         replica_sets: 403,
-        ..Cluster::default()
+        ..Cluster::of(&[(A, port)], Some(A))
     };
     let (_cluster, router) = page_in("no-right", cluster).await;
     assert_eq!(get(&router, OVERVIEW).await.status, StatusCode::OK);
@@ -644,7 +610,7 @@ async fn a_pod_that_is_not_of_the_deployment_gets_no_token() {
 
 #[tokio::test]
 async fn why_no_pod_is_read_is_a_sentence_that_says_what_to_do() {
-    let (_cluster, router) = page_in("no-pods", Cluster::default()).await;
+    let (_cluster, router) = page_in("no-pods", Cluster::of(&[], None)).await;
     let expected = "no pod with the label app.kubernetes.io/name=foretide is ready in namespace foretide-system; name the \
                     namespace of the controller with --namespace, or its address with --url";
     assert_eq!(sentence(&get(&router, OVERVIEW).await), expected);
@@ -653,12 +619,7 @@ async fn why_no_pod_is_read_is_a_sentence_that_says_what_to_do() {
         ("released", "", "no pod leads by the Lease foretide"),
         ("forbidden", "forbidden", "you need the right to get it"),
     ] {
-        let cluster = Cluster {
-            pods: vec![(A, 1)],
-            lease: Some(lease),
-            ..Cluster::default()
-        };
-        let (cluster, router) = page_in(name, cluster).await;
+        let (cluster, router) = page_in(name, Cluster::of(&[(A, 1)], Some(lease))).await;
         let said = sentence(&get(&router, OVERVIEW).await);
         assert!(said.contains(expected), "{name}: {said}");
         assert_eq!(cluster.got(), [] as [&str; 0], "{name}");

@@ -1,45 +1,23 @@
 //! What a fleet says of its members: in conditions, rows, events, metrics and the log.
 
-use std::{
-    io::{self, Write},
-    mem::take,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use simkube::network::Effect;
 use tracing::dispatcher::set_default;
 
 use super::world::{settled, with_preferences};
-use crate::cluster::Cluster;
+use crate::{cluster::Cluster, log::Records};
 
 const TWO: [&str; 2] = ["one", "two"];
 
-/// Records of the log.
-#[derive(Clone, Default)]
-struct Records(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Records {
-    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(record);
-        Ok(record.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Records {
-    /// Returns the decisions so far, and forgets them.
-    fn decisions(&self) -> Vec<Value> {
-        let text = String::from_utf8(take(&mut *self.0.lock().unwrap())).unwrap();
-        let records = text.lines().map(|line| serde_json::from_str(line).unwrap());
-        records
-            .filter(|record: &Value| !record["desired"].is_null())
-            .collect()
-    }
+/// Returns the decisions that were logged so far, and forgets them.
+fn decisions(records: &Records) -> Vec<Value> {
+    let records = records.take().into_iter();
+    let records = records.map(|record| serde_json::from_str(&record).unwrap());
+    records
+        .filter(|record: &Value| !record["desired"].is_null())
+        .collect()
 }
 
 #[test]
@@ -204,18 +182,18 @@ fn every_decision_that_changes_a_count_is_one_record() {
         .with_writer(move || written.clone());
     let _guard = set_default(&log.finish().into());
     cluster.run_for(60);
-    assert_eq!(records.decisions(), Vec::<Value>::new(), "nothing changes");
+    assert_eq!(decisions(&records), Vec::<Value>::new(), "nothing changes");
     // The members' HPAs follow by themselves; the count of the fleet is reported.
     cluster.evenly(6_000);
     cluster.runs(60, "three each", &[("one", 3), ("two", 3)]);
     cluster.run_for(60);
-    let changed = records.decisions();
+    let changed = decisions(&records);
     assert_eq!(changed.len(), 1, "{changed:?}");
     assert_eq!(changed[0]["desired"], 6);
     cluster.edit_fleet(&json!({"maxReplicas": 24}));
     cluster.capped(30, "more", &[("one", 12), ("two", 12)]);
     cluster.run_for(30);
-    let [moved] = &records.decisions()[..] else {
+    let [moved] = &decisions(&records)[..] else {
         panic!("one record for both members");
     };
     let text = moved.to_string();

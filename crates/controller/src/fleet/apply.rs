@@ -236,25 +236,16 @@ fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
 
 #[cfg(test)]
 mod tests {
-    use foretide_domain::ReplicaBounds;
-    use foretide_federate::{Action, MemberDecision};
+    use foretide_federate::{MemberDecision, Reason};
 
     use super::*;
+    use crate::fleet::last_move;
 
+    /// A decision about a member by which its maximum becomes another.
     fn decided(name: &str, before: u32, max: u32) -> MemberDecision {
-        let n = Replicas::new;
         MemberDecision {
             name: name.to_owned(),
-            action: Action::Update,
-            min: n(1),
-            max: n(max),
-            before: Some(ReplicaBounds::new(n(1), n(before))),
-            floor: n(0),
-            replicas: None,
-            hold: false,
-            capacity: None,
-            reasons: Vec::new(),
-            because: String::new(),
+            ..last_move::tests::decided(Reason::Steady, (1, before), (1, max))
         }
     }
 
@@ -301,11 +292,8 @@ mod tests {
         ];
         for (failed, left) in cases {
             let guard = all.without(failed);
-            assert_eq!(
-                (guard.allows(Grows), guard.allows(Ends)),
-                left,
-                "{failed:?}"
-            );
+            let allowed = (guard.allows(Grows), guard.allows(Ends));
+            assert_eq!(allowed, left, "{failed:?}");
             assert!(guard.allows(Shrinks) && guard.allows(Unordered) && guard.allows(Stays));
         }
     }

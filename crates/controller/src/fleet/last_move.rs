@@ -99,12 +99,12 @@ const fn is_move(reason: Reason, changes: bool) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use foretide_federate::Action;
 
     use super::*;
 
-    fn decided(reason: Reason, before: (u32, u32), after: (u32, u32)) -> MemberDecision {
+    pub fn decided(reason: Reason, before: (u32, u32), after: (u32, u32)) -> MemberDecision {
         let n = Replicas::new;
         MemberDecision {
             name: "m1".to_owned(),

@@ -343,21 +343,16 @@ mod tests {
     fn minutes_without_a_complete_reading_are_absent_and_old_ones_are_dropped() {
         let history = DemandHistory::default();
         for minute in 0..1000 {
-            let value = (minute % 7 != 3).then_some(1.0);
-            let sample = DemandSample {
-                demand: value,
-                ..DemandSample::default()
-            };
+            let complete = (minute % 7 != 3).then_some(1.0);
+            let sample = complete.map(demand).unwrap_or_default();
             report(&history, minute * 60 + 30, sample);
         }
         let kept = minutes(&history, 60_000);
         assert_eq!(kept.len(), MINUTES_KEPT);
         assert!(kept.iter().all(|(end, _)| (end / 60 - 1) % 7 != 3));
         history.retain(|_| false);
-        assert_eq!(
-            (minutes(&history, 60_000), history.workload_facts(&key())),
-            (vec![], None)
-        );
+        assert_eq!(minutes(&history, 60_000), []);
+        assert_eq!(history.workload_facts(&key()), None);
     }
 
     #[test]
@@ -400,10 +395,8 @@ mod tests {
             report(&history, second, sample);
         }
         let live = history.minutes(&key(), at(180));
-        assert_eq!(
-            (pairs(&live.values), pairs(&live.raw)),
-            (vec![(60, 1.0), (180, 3.0)], vec![(60, 1.0), (180, 3.0)])
-        );
+        assert_eq!(pairs(&live.values), [(60, 1.0), (180, 3.0)]);
+        assert_eq!(pairs(&live.raw), [(60, 1.0), (180, 3.0)]);
         assert_eq!(live.surplus, BTreeSet::from([at(120)]));
     }
 

@@ -469,4 +469,4 @@ impl HistoryCache {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -180,6 +180,11 @@ mod tests {
         Series::from_values(START, MINUTE, values)
     }
 
+    /// The same wave, times `factor` in some minutes.
+    fn scaled(minutes: usize, factor: f64, is_scaled: impl Fn(usize) -> bool) -> Series {
+        series(minutes, |i, v| if is_scaled(i) { v * factor } else { v })
+    }
+
     fn found(series: &Series) -> Option<(i64, f64)> {
         let change = unit_change(series, &PastLevels::default())?;
         Some((
@@ -191,41 +196,29 @@ mod tests {
     #[test]
     fn a_lasting_change_of_unit_is_found_where_it_happened() {
         for factor in [60.0, 1000.0, 1e6, 1e9, 1e-3, 1.0 / 60.0] {
-            let changed = series(2000, |i, v| if i >= 1900 { v * factor } else { v });
+            let changed = scaled(2000, factor, |i| i >= 1900);
             assert_eq!(found(&changed), Some((1900, factor)));
         }
-        let twice = series(5000, |i, v| {
-            if (2000..4000).contains(&i) {
-                v * 1000.0
-            } else {
-                v
-            }
-        });
+        let twice = scaled(5000, 1000.0, |i| (2000..4000).contains(&i));
         assert_eq!(found(&twice), None);
     }
 
     #[test]
     fn a_step_of_less_than_half_an_hour_or_without_a_day_before_is_no_change() {
-        let new = series(2000, |i, v| if i >= 1971 { v * 1000.0 } else { v });
+        let new = scaled(2000, 1000.0, |i| i >= 1971);
         assert_eq!(found(&new), None);
-        let short = series(2000, |i, v| {
-            if (1900..1910).contains(&i) {
-                v * 1000.0
-            } else {
-                v
-            }
-        });
+        let short = scaled(2000, 1000.0, |i| (1900..1910).contains(&i));
         assert_eq!(found(&short), None);
-        let young = series(600, |i, v| if i >= 300 { v * 1000.0 } else { v });
+        let young = scaled(600, 1000.0, |i| i >= 300);
         assert_eq!(found(&young), None);
     }
 
     #[test]
     fn neither_a_daily_step_nor_growth_by_another_factor_is_a_change() {
-        let nightly = series(5000, |i, v| if i % 1440 < 120 { v * 60.0 } else { v });
+        let nightly = scaled(5000, 60.0, |i| i % 1440 < 120);
         assert_eq!(found(&nightly), None);
         for factor in [2.0, 10.0, 100.0, 300.0, 1e4] {
-            let grown = series(3000, |i, v| if i >= 2500 { v * factor } else { v });
+            let grown = scaled(3000, factor, |i| i >= 2500);
             assert_eq!(found(&grown), None, "{factor}");
         }
         assert_eq!(found(&series(3000, |_, v| v)), None);
@@ -235,23 +228,22 @@ mod tests {
         assert_eq!(found(&series(3000, |_, _| 0.0)), None);
     }
 
+    fn is_weekday(minute: usize) -> bool {
+        minute / 1440 % 7 < 5
+    }
+
     /// The last 26 hours of two weeks of a batch job that runs on weekdays and has 60 times the usual load.
     fn weekdays(last: usize) -> Series {
-        let batch = |i: usize| matches!(i / 1440 % 7, 0..=4);
-        let all = series(last, |i, v| if batch(i) { v * 60.0 } else { v });
+        let all = scaled(last, 60.0, is_weekday);
         let from = last.saturating_sub(26 * 60);
-        let values = all.values().get(from..).unwrap().to_vec();
-        Series::from_values(
-            START + MINUTE * i32::try_from(from).unwrap(),
-            MINUTE,
-            values,
-        )
+        let start = START + MINUTE * i32::try_from(from).unwrap();
+        Series::from_values(start, MINUTE, all.values()[from..].to_vec())
     }
 
     #[test]
     fn a_level_that_occurred_before_is_no_change_even_after_its_samples_are_gone() {
         let (monday, long) = (14 * 1440 + 45, 7 * 1440 + 720);
-        let whole = series(long, |i, v| if i / 1440 % 7 < 5 { v * 60.0 } else { v });
+        let whole = scaled(long, 60.0, is_weekday);
         assert_eq!(found(&whole), None);
         // The samples cover Sunday only; earlier levels are recorded.
         let mut levels = PastLevels::default();
@@ -261,22 +253,17 @@ mod tests {
         }
         assert_eq!(unit_change(&weekdays(monday), &levels), None);
         // A level that never occurred still is a change.
-        let changed = series(2000, |i, v| if i >= 1900 { v * 1e6 } else { v });
+        let changed = scaled(2000, 1e6, |i| i >= 1900);
         assert!(unit_change(&changed, &levels).is_some());
     }
 
     #[test]
     fn a_service_that_recovers_after_more_than_a_day_is_no_change() {
-        let out = |i: usize| (4000..6000).contains(&i);
-        let outage = |minutes| series(minutes, |i, v| if out(i) { v / 1000.0 } else { v });
+        let outage = |minutes| scaled(minutes, 1e-3, |i| (4000..6000).contains(&i));
         let mut levels = PastLevels::default();
         levels.record(&outage(5900));
         assert_eq!(unit_change(&outage(6100), &PastLevels::default()), None);
-        let kept = outage(6100)
-            .values()
-            .get(6100 - 26 * 60..)
-            .unwrap()
-            .to_vec();
+        let kept = outage(6100).values()[6100 - 26 * 60..].to_vec();
         let kept = Series::from_values(START, MINUTE, kept);
         assert!(unit_change(&kept, &PastLevels::default()).is_some());
         assert_eq!(unit_change(&kept, &levels), None);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::{AssignmentKind, ShareStatus, decide};
+use crate::{AssignmentKind, Entry, ShareStatus, decide};
 use foretide_domain::{ReplicaBounds, Replicas};
 
 use super::fixtures::{Violation, at, ceil, n, violation};
@@ -159,24 +159,12 @@ fn needed_pods_live(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Vi
 /// Checks what holds after an hour of constant input.
 fn at_rest(scenario: &mut Scenario, moves: &[(u32, String)]) -> Result<(), Violation> {
     let simulation = &scenario.simulation;
-    let probing = simulation
-        .ledger
-        .members
-        .values()
-        .any(|e| e.backoff.is_some_and(|m| m.span.seconds > 0) || e.local.is_some());
+    let any = |is: fn(&Entry) -> bool| simulation.ledger.members.values().any(is);
+    let probing = any(|e| e.backoff.is_some_and(|m| m.span.seconds > 0) || e.local.is_some());
     // Wrong estimates and local demand are tried again, at times that double.
     let is_local = scenario.local || scenario.fails;
-    let local = is_local
-        && simulation
-            .ledger
-            .members
-            .values()
-            .any(|e| e.local.is_some());
-    let needed = simulation
-        .ledger
-        .members
-        .values()
-        .any(|e| e.needed.is_some());
+    let local = is_local && any(|e| e.local.is_some());
+    let needed = any(|e| e.needed.is_some());
     let allowed = if local || needed || probing && !scenario.truthful {
         8
     } else {
@@ -204,21 +192,17 @@ fn serves(scenario: &Scenario) -> Result<(), Violation> {
     let simulation = &scenario.simulation;
     let policy = &simulation.policy;
     let takes_part = |s: &&Cluster| !policy.affinity.exclude.contains(&s.name);
+    let preference = |s: &Cluster| {
+        let mut all = policy.preferences.iter();
+        all.find(|p| p.targets.names.contains(&s.name))
+    };
     let upper_limit = |s: &Cluster| {
-        let preference = policy
-            .preferences
-            .iter()
-            .find(|p| p.targets.names.contains(&s.name));
-        preference
-            .and_then(|p| p.max)
-            .map_or(policy.bounds.max.get(), Replicas::get)
+        let max = preference(s).and_then(|p| p.max);
+        max.unwrap_or(policy.bounds.max).get()
     };
     let lower_limit = |s: &Cluster| {
-        let preference = policy
-            .preferences
-            .iter()
-            .find(|p| p.targets.names.contains(&s.name));
-        preference.and_then(|p| p.min).map_or(0, Replicas::get)
+        let min = preference(s).and_then(|p| p.min);
+        min.map_or(0, Replicas::get)
     };
     let clusters = || simulation.members().filter(takes_part);
     // A member whose capacity is below its lower limit, or zero, keeps budget that no member can use.

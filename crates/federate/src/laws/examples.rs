@@ -1,16 +1,8 @@
 //! The worked examples of the `FederatedHPA` proposal that are about run time, with its numbers.
 
-use crate::{Action, AssignmentKind, Preference};
+use crate::{Action, AssignmentKind};
 
-use super::fixtures::{Hub, ledger, member, n, policy, prefer, secs};
-
-fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
-    let all = of.iter().map(|(name, priority)| Preference {
-        priority: Some(*priority),
-        ..prefer(name)
-    });
-    all.collect()
-}
+use super::fixtures::{Hub, ledger, member, n, policy, priorities, secs};
 
 /// Member 1 has a maximum of 23, 10 ready and 6 pending pods; member 2 stands by.
 fn scale_up(standby: u32) -> Hub {
@@ -36,21 +28,13 @@ fn pending_pods_of_the_first_priority_become_budget_of_the_second() {
         let second = decision.member("member2").expect("member2");
         let pods = hub.member("member2").pods.expect("pods");
         assert_eq!(pods.replicas, n(1), "standby {standby}");
-        let action = if standby == 0 {
-            Action::Wake
-        } else {
-            Action::Update
+        let because = "6 pods unschedulable for 75 s in member1; member2 has capacity for 24";
+        let (action, change) = match standby {
+            0 => (Action::Wake, "max 1 -> 14, replicas 1"),
+            _ => (Action::Update, "max 1 -> 14"),
         };
         assert_eq!(second.action, action);
-        assert_eq!(
-            second.sentence(),
-            match standby {
-                0 =>
-                    "max 1 -> 14, replicas 1: 6 pods unschedulable for 75 s in member1; member2 has capacity for 24",
-                _ =>
-                    "max 1 -> 14: 6 pods unschedulable for 75 s in member1; member2 has capacity for 24",
-            }
-        );
+        assert_eq!(second.sentence(), format!("{change}: {because}"));
     }
 }
 
@@ -68,10 +52,8 @@ fn a_blocked_member_wakes_no_lower_priority_than_its_pods_need() {
         hub.step();
         let budgets = hub.budgets().into_iter().map(|(_, _, max)| max);
         assert_eq!(budgets.collect::<Vec<_>>(), [5, second, 15 - second]);
-        let replicas = ["member2", "member3"].map(|name| {
-            let pods = hub.member(name).pods.expect("pods");
-            pods.replicas.get()
-        });
+        let pods = ["member2", "member3"].map(|name| hub.member(name).pods.expect("pods"));
+        let replicas = pods.map(|pods| pods.replicas.get());
         assert_eq!(replicas, woken, "member2 has capacity for {second}");
     }
 }
@@ -109,11 +91,7 @@ fn higher_priorities_do_not_scale_down_while_the_lowest_drains_but_not_forever()
             held += u32::from(decision.member("high").expect("a member").hold);
         }
         // The sync that shrinks holds as well.
-        assert_eq!(
-            held + 1,
-            held_for,
-            "{demand}, drained after {drains_after} syncs"
-        );
+        assert_eq!(held + 1, held_for, "{demand}, after {drains_after} syncs");
     }
 }
 

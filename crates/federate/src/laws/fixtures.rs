@@ -11,6 +11,14 @@ use foretide_domain::{ReplicaBounds, Replicas};
 
 pub const PERIOD: i64 = 30;
 
+pub const KINDS: [AssignmentKind; 5] = [
+    AssignmentKind::Duplicated,
+    AssignmentKind::Aggregated,
+    AssignmentKind::StaticWeighted,
+    AssignmentKind::DynamicWeighted,
+    AssignmentKind::Prioritized,
+];
+
 /// `seconds` after the start of a test.
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
@@ -37,6 +45,15 @@ pub fn prefer(name: &str) -> Preference {
         targets: only(name),
         ..Preference::default()
     }
+}
+
+/// Preferences for clusters with these priorities.
+pub fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
+    let all = of.iter().map(|(name, priority)| Preference {
+        priority: Some(*priority),
+        ..prefer(name)
+    });
+    all.collect()
 }
 
 pub fn only(name: &str) -> Affinity {
@@ -147,6 +164,11 @@ impl Hub {
         let requested = Replicas::from_f64_ceil(demand).max(self.total.floor.unwrap_or_default());
         let delegates = self.policy.mode == Mode::Delegated;
         delegates.then(|| self.policy.bounds.clamp(requested))
+    }
+
+    /// What the ledger holds of a member.
+    pub fn entry(&mut self, name: &str) -> &mut Entry {
+        self.ledger.members.get_mut(name).expect("an entry")
     }
 
     pub fn member(&mut self, name: &str) -> &mut Member {

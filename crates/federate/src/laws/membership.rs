@@ -8,15 +8,7 @@ use crate::{
     Member, Membership, Policy, Preference, Profile, Reason,
 };
 
-use super::fixtures::{Hub, PERIOD, Random, at, member, n, policy, secs};
-
-const KINDS: [AssignmentKind; 5] = [
-    AssignmentKind::Duplicated,
-    AssignmentKind::Aggregated,
-    AssignmentKind::StaticWeighted,
-    AssignmentKind::DynamicWeighted,
-    AssignmentKind::Prioritized,
-];
+use super::fixtures::{Hub, KINDS, PERIOD, Random, at, member, n, policy, secs};
 
 /// Clusters are selected, weighted and ranked by their labels only.
 fn labelled(kind: AssignmentKind, random: &mut Random) -> Policy {

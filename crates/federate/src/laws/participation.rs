@@ -6,7 +6,7 @@ use crate::{
 };
 use foretide_domain::ReplicaBounds;
 
-use super::fixtures::{Hub, at, ledger, member, n, policy, prefer};
+use super::fixtures::{Hub, at, ledger, member, n, policy, prefer, priorities};
 
 /// `a` takes part, `b` does not, by the policy's weights or priorities.
 fn only_a(kind: AssignmentKind) -> Policy {
@@ -32,12 +32,7 @@ fn follow(hub: &mut Hub) {
 /// Two members: `a` has the higher priority and can run everything, so `b` has no share.
 fn without_a_share() -> Hub {
     let mut policy = policy(AssignmentKind::Prioritized, 2, 10);
-    policy.preferences = [("a", 2), ("b", 1)]
-        .map(|(name, priority)| Preference {
-            priority: Some(priority),
-            ..prefer(name)
-        })
-        .to_vec();
+    policy.preferences = priorities(&[("a", 2), ("b", 1)]);
     let members = [("a", 2), ("b", 6)].map(|(name, replicas)| Member {
         capacity: Some(n(30)),
         ..member(name, replicas)
@@ -154,31 +149,18 @@ fn pods_count_for_members_with_a_share_and_for_leaving_ones() {
         entry.written = n(3);
     }
     let share = ledger(&[("a", 1, 4)]);
+    let of_b = ledger(&[("b", 1, 4)]);
+    let none = Ledger::default();
     for (what, member, ledger, expected) in [
-        ("new", member("a", 3), Ledger::default(), Some(Counted)),
+        ("new", member("a", 3), none.clone(), Some(Counted)),
         ("with a share", member("a", 3), share.clone(), Some(Counted)),
         ("without one", member("a", 3), no_share, Some(Eligible)),
         ("its share ends", member("a", 3), landing, Some(Counted)),
-        (
-            "scaled by others",
-            foreign_hpa,
-            share.clone(),
-            Some(Excluded),
-        ),
+        ("by others", foreign_hpa, share.clone(), Some(Excluded)),
         ("and out of reach", away, share.clone(), Some(Excluded)),
         ("no workload", absent("a"), share, Some(Eligible)),
-        (
-            "no preference",
-            member("b", 3),
-            Ledger::default(),
-            Some(Excluded),
-        ),
-        (
-            "it leaves",
-            member("b", 3),
-            self::ledger(&[("b", 1, 4)]),
-            Some(Counted),
-        ),
+        ("no preference", member("b", 3), none, Some(Excluded)),
+        ("it leaves", member("b", 3), of_b, Some(Counted)),
     ] {
         let name = member.profile.name.clone();
         let members = [member];

@@ -13,16 +13,9 @@ use crate::{
 use foretide_domain::observation::Status;
 use foretide_domain::workload::Mode;
 use foretide_domain::{ReplicaBounds, Replicas};
+use jiff::Timestamp;
 
-use super::fixtures::{Hub, at, ledger, member, n, only, policy, prefer, secs};
-
-fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
-    let all = of.iter().map(|(name, priority)| Preference {
-        priority: Some(*priority),
-        ..prefer(name)
-    });
-    all.collect()
-}
+use super::fixtures::{Hub, at, ledger, member, n, only, policy, prefer, priorities, secs};
 
 /// Two members with capacities of 10 and 10.
 fn pair() -> Hub {
@@ -64,6 +57,12 @@ fn limit_b(hub: &mut Hub) {
     }];
 }
 
+/// The decision for the fleet asks for what runs.
+fn keep_what_runs(hub: &mut Hub) {
+    let pods = hub.members.iter().filter_map(|member| member.pods);
+    hub.total.desired = Some(n(pods.map(|pods| pods.replicas.get()).sum()));
+}
+
 /// A condition in the next decision.
 fn condition(hub: &mut Hub, kind: ConditionKind) -> Condition {
     let mut conditions = hub.step().conditions.into_iter();
@@ -94,8 +93,7 @@ fn an_invalid_policy_writes_nothing_and_reports_the_reason() {
     let b = missing.member("b");
     b.membership = Membership::Missing;
     b.health = Health::Unknown { since: at(-10_000) };
-    let entry = missing.ledger.members.get_mut("b").expect("an entry");
-    entry.preference = Some(EffectivePreference::default());
+    missing.entry("b").preference = Some(EffectivePreference::default());
     let cases = [
         (crossed, "InvalidBounds"),
         (unselected, "NoCandidate"),
@@ -120,11 +118,9 @@ fn a_fleet_without_a_candidate_names_the_member_that_cannot_be_read() {
         member.health = Health::Unknown { since: at(0) };
         member.problem = Some("pods are left out".to_owned());
     }
+    let assigned = condition(&mut hub, ConditionKind::Assigned);
     let message = "no member can be a candidate: a: pods are left out";
-    assert_eq!(
-        condition(&mut hub, ConditionKind::Assigned).message,
-        message
-    );
+    assert_eq!(assigned.message, message);
 }
 
 #[test]
@@ -184,11 +180,8 @@ fn a_lost_share_goes_to_the_others_after_the_toleration_and_returns_after_a_cool
     hub.member("b").health = Health::Ready;
     for _ in 0..4 {
         hub.step();
-        assert_eq!(
-            hub.budgets(),
-            [("a", 2, 20)],
-            "b must stay healthy for the cooldown"
-        );
+        let why = "b must stay healthy for the cooldown";
+        assert_eq!(hub.budgets(), [("a", 2, 20)], "{why}");
     }
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
@@ -216,14 +209,27 @@ fn a_member_that_comes_and_goes_moves_no_budget() {
     come_and_go(&mut hub, &[("a", 2, 20)]);
 }
 
-#[test]
-fn taints_prevent_new_shares_and_evict_when_their_toleration_expires() {
-    let taint = |effect| Taint {
+fn maintenance(effect: TaintEffect, since: Option<Timestamp>) -> Taint {
+    Taint {
         key: "maintenance".to_owned(),
         value: String::new(),
         effect,
-        since: Some(at(-200)),
-    };
+        since,
+    }
+}
+
+/// A toleration of [`maintenance`], for this long.
+fn tolerated(seconds: Option<i64>) -> Toleration {
+    Toleration {
+        key: Some("maintenance".to_owned()),
+        seconds,
+        ..Toleration::default()
+    }
+}
+
+#[test]
+fn taints_prevent_new_shares_and_evict_when_their_toleration_expires() {
+    let taint = |effect| maintenance(effect, Some(at(-200)));
     let fresh = |effect, tolerations: Vec<Toleration>| {
         let mut hub = pair();
         hub.ledger = Ledger::default();
@@ -237,22 +243,13 @@ fn taints_prevent_new_shares_and_evict_when_their_toleration_expires() {
     };
     assert_eq!(fresh(TaintEffect::NoSchedule, Vec::new()), ["a"]);
     assert_eq!(fresh(TaintEffect::PreferNoSchedule, Vec::new()), ["a"]);
-    let tolerates = Toleration {
-        key: Some("maintenance".to_owned()),
-        ..Toleration::default()
-    };
-    assert_eq!(
-        fresh(TaintEffect::NoSchedule, vec![tolerates.clone()]),
-        ["a", "b"]
-    );
+    let both = fresh(TaintEffect::NoSchedule, vec![tolerated(None)]);
+    assert_eq!(both, ["a", "b"]);
     for (seconds, kept) in [(None, true), (Some(100), false), (Some(300), true)] {
         let mut hub = pair();
         hub.policy.failure = FailurePolicy::Reassign;
         hub.member("b").taints = vec![taint(TaintEffect::NoExecute)];
-        hub.policy.tolerations = vec![Toleration {
-            seconds,
-            ..tolerates.clone()
-        }];
+        hub.policy.tolerations = vec![tolerated(seconds)];
         hub.step();
         assert_eq!(hub.budgets().len() == 2, kept, "{seconds:?}");
     }
@@ -262,18 +259,9 @@ fn taints_prevent_new_shares_and_evict_when_their_toleration_expires() {
 fn a_tolerated_taint_of_unknown_age_counts_from_its_first_observation_even_after_a_restart() {
     let mut hub = pair();
     hub.policy.failure = FailurePolicy::Reassign;
-    hub.policy.tolerations = vec![Toleration {
-        key: Some("maintenance".to_owned()),
-        seconds: Some(100),
-        ..Toleration::default()
-    }];
+    hub.policy.tolerations = vec![tolerated(Some(100))];
     let first = hub.now;
-    let taint = |since| Taint {
-        key: "maintenance".to_owned(),
-        value: String::new(),
-        effect: TaintEffect::NoExecute,
-        since,
-    };
+    let taint = |since| maintenance(TaintEffect::NoExecute, since);
     let mut shares = Vec::new();
     for pass in 0..40 {
         // The adapter knows the age until it restarts.
@@ -402,21 +390,19 @@ fn a_write_after_a_landing_has_the_reason_landed() {
         limit_b(&mut hub);
         hub.total.demand = Some(8.0);
         hub.total.desired = (mode == Mode::Direct).then_some(n(8));
-        let first = |hub: &mut Hub| {
-            let b = hub.decided("b");
-            (b.reasons[0], b.sentence())
-        };
-        assert_eq!(first(&mut hub).0, Reason::Assigned);
-        assert_eq!(first(&mut hub).0, Reason::Landing);
+        for reason in [Reason::Assigned, Reason::Landing] {
+            assert_eq!(hub.decided("b").reasons[0], reason);
+        }
         hub.pods("a", 8, 0);
-        let (reason, sentence) = first(&mut hub);
-        assert_eq!(reason, Reason::Landed, "{mode:?}");
-        let change = "max 4 -> 2";
-        assert!(
-            sentence.contains(change)
-                && sentence.contains("other members are ready or the wait has timed out"),
-            "{sentence}"
-        );
+        let b = hub.decided("b");
+        assert_eq!(b.reasons[0], Reason::Landed, "{mode:?}");
+        let sentence = b.sentence();
+        for part in [
+            "max 4 -> 2",
+            "other members are ready or the wait has timed out",
+        ] {
+            assert!(sentence.contains(part), "{sentence}");
+        }
     }
 }
 
@@ -444,12 +430,8 @@ fn pods_that_a_landing_keeps_are_not_started_again_with_every_sync() {
     hub.total.demand = Some(8.0);
     for step in 0..4 {
         // While new pods are not ready, the decision for the fleet keeps what runs: at first 8, then 4 more.
-        let runs = hub.members.iter().filter_map(|member| member.pods);
-        let runs = runs.map(|pods| pods.replicas.get()).sum();
-        hub.total.desired = Some(n(runs));
-        let decision = hub.step();
-        let replicas = |name: &str| decision.member(name).expect("a member").replicas;
-        assert_eq!(replicas("a"), Some(n(8)), "{step}");
+        keep_what_runs(&mut hub);
+        assert_eq!(hub.decided("a").replicas, Some(n(8)), "{step}");
     }
     // A load that the new pods do not carry is added to all of it.
     for (demand, desired, divided) in [
@@ -487,15 +469,9 @@ fn pods_of_a_member_that_waits_for_a_share_are_not_started_again_with_every_sync
         hub.total.demand = demand;
         for step in 0..4 {
             // While the history is lost or a metric is missing, the decision for the fleet keeps what runs.
-            let runs = hub.members.iter().filter_map(|member| member.pods);
-            let runs = runs.map(|pods| pods.replicas.get()).sum();
-            hub.total.desired = Some(n(runs));
-            let a = hub.decided("a");
-            assert_eq!(
-                a.replicas,
-                Some(n(divided)),
-                "{step}: {health:?} {demand:?}"
-            );
+            keep_what_runs(&mut hub);
+            let a = hub.decided("a").replicas;
+            assert_eq!(a, Some(n(divided)), "{step}: {health:?} {demand:?}");
         }
     }
 }
@@ -630,9 +606,8 @@ fn floors_follow_capacities_and_move_budget_to_members_with_room() {
     );
     hub.member("b").capacity = Some(n(40));
     for (name, capacity, weight) in [("a", 10, 10), ("b", 40, 40)] {
-        let entry = hub.ledger.members.get_mut(name).expect("an entry");
-        entry.capacity = Some(n(capacity));
-        entry.weight = weight;
+        hub.entry(name).capacity = Some(n(capacity));
+        hub.entry(name).weight = weight;
     }
     hub.member("a").capacity = Some(n(10));
     hub.total.floor = Some(n(18));
@@ -648,9 +623,8 @@ fn a_proved_capacity_caps_a_floor_share_and_does_not_change_demand_weights() {
     hub.policy.weight_by = WeightBy::Demand;
     // Thousandths of a replica, as the division of budgets stores them.
     for (name, weight) in [("a", 9_000), ("b", 3_000)] {
-        let entry = hub.ledger.members.get_mut(name).expect("an entry");
-        entry.capacity = Some(n(10));
-        entry.weight = weight;
+        hub.entry(name).capacity = Some(n(10));
+        hub.entry(name).weight = weight;
     }
     let full = Backoff {
         placed: n(8),
@@ -660,7 +634,7 @@ fn a_proved_capacity_caps_a_floor_share_and_does_not_change_demand_weights() {
             seconds: 600,
         },
     };
-    hub.ledger.members.get_mut("a").expect("a").backoff = Some(full);
+    hub.entry("a").backoff = Some(full);
     let mut shares = Vec::new();
     for floor in [8, 12] {
         hub.total.floor = Some(n(floor));
@@ -694,11 +668,8 @@ fn a_blocked_member_keeps_budget_for_running_and_starting_pods() {
     hub.member("a").pods.as_mut().expect("pods").ready = n(3);
     let found = status(&mut hub, ConditionKind::Balanced);
     assert_eq!(found, (Status::False, "NoCapacityAnywhere"));
-    assert_eq!(
-        hub.budgets(),
-        [("a", 1, 10), ("b", 1, 10)],
-        "b has no room beyond its maximum"
-    );
+    let kept = [("a", 1, 10), ("b", 1, 10)];
+    assert_eq!(hub.budgets(), kept, "b has no room beyond its maximum");
     hub.member("b").capacity = Some(n(20));
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 7), ("b", 1, 13)]);
@@ -867,11 +838,11 @@ fn sleeping_members_wake_at_their_minimum_when_sleep_is_disabled() {
             hub.total.desired = (mode == Mode::Direct).then_some(n(4));
             hub.pods("b", 0, 0);
             let b = hub.decided("b");
-            let found = (b.action, b.replicas);
+            let case = format!("{kind:?} {scaling_to_zero} {mode:?}");
             assert_eq!(
-                found,
+                (b.action, b.replicas),
                 (Action::Wake, Some(expected)),
-                "{kind:?} {scaling_to_zero} {mode:?}"
+                "{case}"
             );
         }
     }
@@ -898,7 +869,7 @@ fn a_shrunk_member_that_needs_budget_back_has_local_demand() {
     hub.policy.preferences = priorities(&[("a", 2), ("b", 1)]);
     hub.pods("b", 10, 0);
     hub.member("b").demand = Some(13.0);
-    hub.ledger.members.get_mut("b").expect("b").shrunk = Some(at(-600));
+    hub.entry("b").shrunk = Some(at(-600));
     hub.step();
     let local = hub.ledger.members["b"].local.expect("it has local demand");
     assert_eq!(local.seconds, 3_600);
@@ -914,20 +885,13 @@ fn a_member_that_keeps_replicas_for_local_demand_has_the_reason() {
         hub.pods(name, 10, 0);
         hub.member(name).demand = Some(demand);
     }
-    let has_reason = |hub: &mut Hub| {
-        let decision = hub.step();
-        decision
-            .member("b")
-            .expect("b")
-            .reasons
-            .contains(&Reason::LocalDemand)
-    };
+    let has_reason = |hub: &mut Hub| hub.decided("b").reasons.contains(&Reason::LocalDemand);
     assert!(!has_reason(&mut hub));
     let span = Span {
         until: at(3_600),
         seconds: 3_600,
     };
-    hub.ledger.members.get_mut("b").expect("b").local = Some(span);
+    hub.entry("b").local = Some(span);
     assert!(has_reason(&mut hub));
 }
 
@@ -970,16 +934,14 @@ fn every_decision_reports_limits_that_contradict_the_bounds() {
     let message = |min: Option<u32>, max: Option<u32>| {
         let mut hub = pair();
         hub.ledger = Ledger::default();
-        hub.policy.preferences = ["a", "b"]
-            .map(|name| Preference {
-                min: min.map(n),
-                max: max.map(n),
-                ..prefer(name)
-            })
-            .to_vec();
+        let limited = |name| Preference {
+            min: min.map(n),
+            max: max.map(n),
+            ..prefer(name)
+        };
+        hub.policy.preferences = ["a", "b"].map(limited).to_vec();
         hub.step();
-        let decision = hub.step();
-        decision.conditions[0].message.clone()
+        hub.step().conditions.swap_remove(0).message
     };
     let text = "the budget is divided over 2 members";
     assert_eq!(message(None, None), text);
@@ -991,10 +953,8 @@ fn every_decision_reports_limits_that_contradict_the_bounds() {
     ];
     for (min, max, remarks) in cases {
         let remarks = remarks.iter().map(|remark| format!("; {}", remark.text()));
-        assert_eq!(
-            message(min, max),
-            format!("{text}{}", remarks.collect::<String>())
-        );
+        let expected = format!("{text}{}", remarks.collect::<String>());
+        assert_eq!(message(min, max), expected);
     }
 }
 
@@ -1002,17 +962,9 @@ fn every_decision_reports_limits_that_contradict_the_bounds() {
 fn the_reason_of_an_elastic_member_does_not_call_its_capacity_unknown() {
     let mut hub = pair();
     hub.ledger = Ledger::default();
-    hub.policy.preferences = vec![
-        prefer("a"),
-        Preference {
-            elastic: true,
-            ..prefer("b")
-        },
-    ];
-    let decision = hub.step();
-    let because = &decision.member("b").expect("b").because;
-    assert!(
-        because.ends_with("elastic, so its capacity counts as maxReplicas"),
-        "{because}"
-    );
+    hub.policy.preferences = ["a", "b"].map(prefer).to_vec();
+    hub.policy.preferences[1].elastic = true;
+    let because = hub.decided("b").because;
+    let expected = "elastic, so its capacity counts as maxReplicas";
+    assert!(because.ends_with(expected), "{because}");
 }

@@ -1,18 +1,14 @@
 //! A fleet scales down no sooner than the reference autoscaler, and gives budget only to members with room.
 
-use crate::{Action, AssignmentKind, Member, Preference};
+use crate::{Action, AssignmentKind, Member};
 
-use super::fixtures::{Hub, ledger, member, n, policy, prefer};
+use super::fixtures::{Hub, ledger, member, n, policy, priorities};
 
 /// Three priorities with names, pods and capacities.
 fn tiers(pods: [(&str, u32, u32); 3]) -> Hub {
     let mut policy = policy(AssignmentKind::Prioritized, 3, 30);
-    let priorities = pods.iter().zip([3, 2, 1]);
-    let preferences = priorities.map(|((name, _, _), priority)| Preference {
-        priority: Some(priority),
-        ..prefer(name)
-    });
-    policy.preferences = preferences.collect();
+    let [(first, ..), (second, ..), (third, ..)] = pods;
+    policy.preferences = priorities(&[(first, 3), (second, 2), (third, 1)]);
     let members = pods.map(|(name, replicas, capacity)| Member {
         capacity: Some(n(capacity)),
         ..member(name, replicas)
@@ -90,11 +86,10 @@ fn a_member_sleeps_when_the_reference_autoscaler_would_run_fewer_replicas() {
     }
     hub.total.desired = Some(n(2));
     let decision = hub.step();
-    let asleep: Vec<_> = decision
+    let asleep = decision
         .members
         .iter()
-        .filter(|m| m.action == Action::Sleep)
-        .collect();
-    assert_eq!(asleep.len(), 1, "{}", decision.message());
-    assert_eq!(asleep[0].name, "c");
+        .filter(|m| m.action == Action::Sleep);
+    let asleep: Vec<_> = asleep.map(|m| &*m.name).collect();
+    assert_eq!(asleep, ["c"], "{}", decision.message());
 }

@@ -1,5 +1,7 @@
 //! The laws over single decisions: fleets whose members report random states, false ones included.
 
+use std::fmt;
+
 use crate::{
     AssignmentKind, ClassifiedFleet, Entry, FailurePolicy, FleetDecision, Health, Ledger, Member,
     MemberDecision, Pods, Policy, Preference, Reason, ShareStatus, Total, WeightBy, decide,
@@ -7,16 +9,8 @@ use crate::{
 use foretide_domain::ReplicaBounds;
 use foretide_domain::workload::Mode;
 
-use super::fixtures::{Random, at, member, n, policy, prefer};
+use super::fixtures::{KINDS, Random, at, member, n, policy, prefer};
 use super::moves::Move;
-
-const KINDS: [AssignmentKind; 5] = [
-    AssignmentKind::Duplicated,
-    AssignmentKind::Aggregated,
-    AssignmentKind::StaticWeighted,
-    AssignmentKind::DynamicWeighted,
-    AssignmentKind::Prioritized,
-];
 
 fn random_policy(random: &mut Random, count: u32) -> Policy {
     let max = random.within(1, 40);
@@ -191,28 +185,22 @@ impl Case<'_> {
         self.again_nothing_changes()
     }
 
+    /// Fails unless a law holds of these.
+    fn holds(&self, holds: bool, law: &str, of: impl fmt::Debug) {
+        assert!(holds, "seed {}: {law} {of:?}", self.seed);
+    }
+
     /// P5.
     fn order_of_members_does_not_matter(&self, decision: &FleetDecision, after: &Ledger) {
         let mut reversed = self.members.to_vec();
         reversed.reverse();
-        let other = decide(
-            self.policy,
-            self.total,
-            &reversed,
-            self.before,
-            at(self.now),
-        );
-        assert_eq!(
-            (&other.0, &other.1),
-            (decision, after),
-            "seed {}: P5",
-            self.seed
-        );
+        let now = at(self.now);
+        let other = decide(self.policy, self.total, &reversed, self.before, now);
+        self.holds((&other.0, &other.1) == (decision, after), "P5", &other);
     }
 
     /// P1, P2, P4.
     fn budgets_are_sound(&self, after: &Ledger) {
-        let seed = self.seed;
         let (mut maximums, mut least, mut most, mut held) = (0u64, 0u64, 0u64, false);
         for (name, entry) in &after.members {
             held |= entry.share_status == ShareStatus::Pinned || self.is_pinned(name);
@@ -220,41 +208,27 @@ impl Case<'_> {
                 entry.share_status,
                 ShareStatus::Failed | ShareStatus::Draining
             ) {
-                assert_eq!(
-                    entry.max,
-                    n(0),
-                    "seed {seed}: {name} has a budget and no share"
-                );
+                self.holds(entry.max == n(0), "a budget without a share", name);
                 continue;
             }
             let member = self.member(name).expect("listed");
-            let preference = self
-                .policy
-                .effective_preference(&member.profile)
-                .expect("selected");
+            let preference = self.policy.effective_preference(&member.profile);
+            let preference = preference.expect("selected");
             maximums += u64::from(entry.max.get());
             least += u64::from(preference.min.get());
             most += u64::from(preference.max.get());
             let pinned = self.is_pinned(name);
-            assert!(
-                pinned || entry.max <= preference.max,
-                "seed {seed}: P1 {name} {entry:?} {preference:?}"
-            );
-            assert!(
-                pinned || entry.max >= preference.min,
-                "seed {seed}: {name} below lower_limit {entry:?}"
-            );
+            let of = (name, entry, preference);
+            self.holds(pinned || entry.max <= preference.max, "P1", of);
+            self.holds(pinned || entry.max >= preference.min, "lower limit", of);
             let lifted = entry.max == n(0) || entry.min >= n(1);
-            assert!(
-                lifted && entry.min <= entry.max,
-                "seed {seed}: P1 {name} {entry:?}"
-            );
+            self.holds(lifted && entry.min <= entry.max, "P1", of);
         }
         let goal = u64::from(self.policy.bounds.max.get()).max(least);
         if self.policy.kind != AssignmentKind::Duplicated && !held {
             let unassigned = u64::from(after.unassigned.get());
-            assert_eq!(maximums + unassigned, goal, "seed {seed}: P2 {after:?}");
-            assert!(maximums <= most, "seed {seed}: P2");
+            self.holds(maximums + unassigned == goal, "P2", (goal, after));
+            self.holds(maximums <= most, "P2", most);
         }
     }
 
@@ -271,27 +245,19 @@ impl Case<'_> {
     fn writes_are_sound(&self, decision: &FleetDecision) {
         for (place, decided) in decision.members.iter().enumerate() {
             let member = self.member(&decided.name).expect("listed");
-            let (seed, writes) = (self.seed, decided.action.writes());
-            assert_eq!(
-                decision.order.contains(&place),
-                writes,
-                "seed {seed}: {decided:?}"
-            );
+            let writes = decided.action.writes();
+            let is_ordered = decision.order.contains(&place);
+            self.holds(is_ordered == writes, "order", decided);
             let unseen = matches!(member.health, Health::Unknown { .. });
-            assert!(!(unseen && writes), "seed {seed}: P15 {decided:?}");
-            assert!(decided.min <= decided.max, "seed {seed}: {decided:?}");
+            self.holds(!(unseen && writes), "P15", decided);
+            self.holds(decided.min <= decided.max, "bounds", decided);
             let sane = decided.max == n(0) || decided.min >= n(1);
-            assert!(sane || !writes, "seed {seed}: {decided:?}");
-            assert!(
-                !decided.sentence().is_empty() && !decided.reasons.is_empty(),
-                "seed {seed}: {decided:?}"
-            );
+            self.holds(sane || !writes, "a minimum of one", decided);
+            let has_reason = !decided.sentence().is_empty() && !decided.reasons.is_empty();
+            self.holds(has_reason, "reason", decided);
             if let (Mode::Direct, Some(count)) = (self.policy.mode, decided.replicas) {
                 let asleep = count == n(0);
-                assert!(
-                    asleep || count <= decided.max,
-                    "seed {seed}: P12 {decided:?}"
-                );
+                self.holds(asleep || count <= decided.max, "P12", decided);
             }
         }
     }
@@ -318,16 +284,12 @@ impl Case<'_> {
             let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get());
             let placed = placed.min(old.written.get());
             let kept = n(placed.min(old.max.get()));
-            if new.share_status == ShareStatus::Candidate
-                && old.share_status == ShareStatus::Candidate
-                && !assigned
-            {
-                assert!(
-                    new.max >= kept,
-                    "seed {}: P9 {decided:?} {old:?} {new:?}",
-                    self.seed
-                );
-            }
+            let both = [old, new];
+            let is_candidate = both
+                .iter()
+                .all(|e| e.share_status == ShareStatus::Candidate);
+            let is_kept = assigned || !is_candidate || new.max >= kept;
+            self.holds(is_kept, "P9", (decided, both));
         }
     }
 
@@ -363,12 +325,7 @@ impl Case<'_> {
         for place in &decision.order {
             let decided = &decision.members[*place];
             sum = sum + u64::from(decided.max.get()) - written_max(decided.before);
-            assert!(
-                sum <= most,
-                "seed {}: X9 {sum} > {most}: {}",
-                self.seed,
-                decision.message()
-            );
+            self.holds(sum <= most, "X9", (sum, most, decision.message()));
         }
     }
 

@@ -367,12 +367,15 @@ fn path(manifest: &Value) -> Result<String, CallError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use simkube::client::{FakeServer, Reply};
+    use super::{
+        super::sample::{admin_client, settings},
+        *,
+    };
+    use simkube::client::Reply;
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_waited_for_until_it_is_there() {
-        let (server, service) = FakeServer::new(|_, before| {
+        let (server, client) = admin_client(|_, before| {
             let data = if before == 0 {
                 json!({})
             } else {
@@ -380,7 +383,6 @@ mod tests {
             };
             Reply::Ok(json!({"data": data}))
         });
-        let client = AdminClient::new(Connection::over(service));
         assert_eq!(client.token("ns", "t").await, Ok("token".to_owned()));
         assert_eq!(server.lines().len(), 2);
     }
@@ -388,23 +390,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_object_is_applied_again_when_there_was_no_answer() {
         let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
-        let (server, service) = FakeServer::new(|_, before| match before {
+        let (server, client) = admin_client(|_, before| match before {
             0 => Reply::Hang,
             _ => Reply::Ok(json!({})),
         });
-        let client = AdminClient::new(Connection::over(service));
         assert_eq!(client.apply(&manifest).await, Ok(()));
         assert_eq!(server.lines().len(), 2);
     }
 
     #[tokio::test]
     async fn every_permission_is_reviewed_by_itself() {
-        let (server, service) = FakeServer::new(|sent, _| {
+        let (server, client) = admin_client(|sent, _| {
             let scale = sent.body.pointer("/spec/resourceAttributes/subresource");
             let allowed = scale != Some(&json!("scale"));
             Reply::Ok(json!({"status": {"allowed": allowed}}))
         });
-        let client = AdminClient::new(Connection::over(service));
         let answers = client.review_access(false, &[]).await.unwrap();
         let missing: Vec<String> = answers
             .iter()
@@ -423,11 +423,10 @@ mod tests {
 
     #[tokio::test]
     async fn permissions_are_reviewed_in_each_of_the_given_namespaces() {
-        let (server, service) = FakeServer::new(|sent, _| {
+        let (server, client) = admin_client(|sent, _| {
             let shop = sent.body.pointer("/spec/resourceAttributes/namespace");
             Reply::Ok(json!({"status": {"allowed": shop == Some(&json!("shop"))}}))
         });
-        let client = AdminClient::new(Connection::over(service));
         let namespaces = ["shop".to_owned(), "back".to_owned()];
         let answers = client.review_access(false, &namespaces).await.unwrap();
         let shown = |allowed: bool| -> Vec<String> {
@@ -445,23 +444,14 @@ mod tests {
 
     /// The error of a hub that answers the list of profiles with this status.
     async fn unread(code: u16) -> Option<String> {
-        let (_, service) = FakeServer::new(move |sent, _| {
+        let (_, client) = admin_client(move |sent, _| {
             if sent.line.contains("profiles") {
                 Reply::Fail(code, "words")
             } else {
                 Reply::Ok(json!({"metadata": {"resourceVersion": "1"}, "items": []}))
             }
         });
-        let client = AdminClient::new(Connection::over(service));
-        let settings = MemberSettings {
-            namespace: "ns".into(),
-            label: "a=b".into(),
-            key: "kubeconfig".into(),
-            allow_loopback: false,
-            namespaces: Vec::new(),
-            timeouts: crate::members::Timeouts::new(jiff::SignedDuration::from_secs(45)),
-        };
-        let (_, unread) = client.members(&settings).await.unwrap();
+        let (_, unread) = client.members(&settings()).await.unwrap();
         unread.map(|error| error.to_string())
     }
 
@@ -469,19 +459,16 @@ mod tests {
     async fn profiles_that_cannot_be_read_are_reported_and_missing_ones_are_not() {
         assert_eq!(unread(404).await, None);
         let error = unread(403).await.unwrap();
-        assert!(
-            error.contains("the list of kind ClusterProfile in namespace ns"),
-            "{error}"
-        );
+        let expected = "the list of kind ClusterProfile in namespace foretide-system";
+        assert!(error.contains(expected), "{error}");
     }
 
     #[tokio::test]
     async fn version_numbers_with_a_vendor_suffix_are_read() {
         for (minor, expected) in [("33", Some((1, 33))), ("34+", Some((1, 34))), ("x", None)] {
             let minor = minor.to_owned();
-            let (_, service) =
-                FakeServer::new(move |_, _| Reply::Ok(json!({"major": "1", "minor": minor})));
-            let client = AdminClient::new(Connection::over(service));
+            let (_, client) =
+                admin_client(move |_, _| Reply::Ok(json!({"major": "1", "minor": minor})));
             assert_eq!(client.version().await.ok(), expected);
         }
     }

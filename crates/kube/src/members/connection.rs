@@ -393,6 +393,16 @@ mod tests {
 
     /// The report at second `now`, when the watches last received an event at second `heard`.
     fn report(state: &ProbeState, now: i64, heard: Option<i64>, synced: bool) -> HealthReport {
+        report_after_step(state, (now, 0), heard, synced)
+    }
+
+    /// The report as of [`report`] by a wall clock that was moved.
+    fn report_after_step(
+        state: &ProbeState,
+        (now, moved): (i64, i64),
+        heard: Option<i64>,
+        synced: bool,
+    ) -> HealthReport {
         let watches = WatchState {
             heard: heard.map(contact),
             synced,
@@ -400,7 +410,7 @@ mod tests {
         };
         let timeouts = Timeouts::new(SignedDuration::from_secs(45));
         let state = state.clone();
-        state.report(watches, &timeouts, at(now), silence(now))
+        state.report(watches, &timeouts, at(now + moved), silence(now))
     }
 
     fn health(state: &ProbeState, now: i64, heard: Option<i64>, synced: bool) -> Health {
@@ -430,24 +440,12 @@ mod tests {
 
     #[test]
     fn a_step_of_the_wall_clock_neither_makes_a_member_lost_nor_hides_it() {
-        let timeouts = Timeouts::new(SignedDuration::from_secs(45));
         for moved in [-3_600, 3_600] {
-            for (second, lost) in [(40, false), (50, true)] {
-                let watches = WatchState {
-                    heard: Some(contact(second)),
-                    synced: true,
-                    failing: None,
-                };
-                let (now, silence) = (at(second + moved), silence(second));
-                let state = answered_at_zero();
-                let health = state.report(watches, &timeouts, now, silence).health;
-                let since = at(45 + moved);
-                let expected = if lost {
-                    Health::Unknown { since }
-                } else {
-                    Health::Ready
-                };
-                assert_eq!(health, expected, "moved by {moved} s, at {second} s");
+            let since = at(45 + moved);
+            for (second, expected) in [(40, Health::Ready), (50, Health::Unknown { since })] {
+                let now = (second, moved);
+                let found = report_after_step(&answered_at_zero(), now, Some(second), true);
+                assert_eq!(found.health, expected, "moved by {moved} s, at {second} s");
             }
         }
     }
@@ -546,14 +544,7 @@ mod tests {
         let not_ready = Health::NotReady { since: at(10) };
         assert_eq!(health(&state, 21, Some(21), true), not_ready);
         for moved in [-3_600, 3_600] {
-            let watches = WatchState {
-                heard: Some(contact(21)),
-                synced: true,
-                failing: None,
-            };
-            let timeouts = Timeouts::new(SignedDuration::from_secs(45));
-            let stepped = state.clone();
-            let stepped = stepped.report(watches, &timeouts, at(21 + moved), silence(21));
+            let stepped = report_after_step(&state, (21, moved), Some(21), true);
             let since = at(10 + moved);
             assert_eq!(stepped.health, Health::NotReady { since }, "{moved}");
         }

@@ -121,16 +121,8 @@ impl AdminClient {
 mod tests {
     use serde_json::json;
 
-    use super::*;
-    use crate::api_server::Connection;
-    use simkube::client::{FakeServer, Reply, Sent};
-
-    fn admin_client(
-        reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
-    ) -> (FakeServer, AdminClient) {
-        let (server, service) = FakeServer::new(reply);
-        (server, AdminClient::new(Connection::over(service)))
-    }
+    use super::{super::sample::admin_client, *};
+    use simkube::client::Reply;
 
     fn object(kind: &str, name: &str) -> Value {
         json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "ns"}})
@@ -180,14 +172,6 @@ mod tests {
         assert_eq!(applied, ["Namespace ns/ns", "ServiceAccount ns/hub"]);
     }
 
-    #[tokio::test]
-    async fn any_answer_but_401_and_5xx_is_ready() {
-        for (code, ready) in [(403, true), (404, true), (401, false), (500, false)] {
-            let (_, member) = admin_client(move |_, _| Reply::Fail(code, "words"));
-            assert_eq!(member.check_ready().await.is_ok(), ready, "{code}");
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn the_reason_why_a_member_is_not_ready_depends_on_its_answer() {
         let other = |words: &str| Err(Unready::Other(words.to_owned()));
@@ -195,6 +179,7 @@ mod tests {
             (None, Err(Unready::Timeout(Duration::from_secs(5)))),
             (Some(401), Err(Unready::Unauthorized)),
             (Some(403), Ok(())),
+            (Some(404), Ok(())),
             (Some(500), other("words (HTTP 500)")),
         ] {
             let (_, member) = admin_client(move |_, _| match reply {

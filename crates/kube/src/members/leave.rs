@@ -136,18 +136,10 @@ fn shares_of(fleet: &FleetObject) -> Result<Vec<FleetShare>, ClusterError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::api_server::Connection;
-    use simkube::client::{FakeServer, Reply, Sent};
+    use super::{super::sample::admin_client, *};
+    use simkube::client::Reply;
 
     const SECRET: &str = "/api/v1/namespaces/ns/secrets/east";
-
-    fn admin_client(
-        reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
-    ) -> (FakeServer, AdminClient) {
-        let (server, service) = FakeServer::new(reply);
-        (server, AdminClient::new(Connection::over(service)))
-    }
 
     #[tokio::test]
     async fn an_existing_secret_is_annotated_and_keeps_the_fields_of_other_commands() {

@@ -1,7 +1,31 @@
-//! A valid kubeconfig, for tests.
+//! A valid kubeconfig, settings and a client, for tests.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
+use simkube::client::{FakeServer, Reply, Sent};
+
+use super::{AdminClient, MemberSettings, Timeouts};
+use crate::api_server::Connection;
+
+pub fn settings() -> MemberSettings {
+    MemberSettings {
+        namespace: "foretide-system".into(),
+        label: "sigs.k8s.io/multicluster-runtime-kubeconfig=true".into(),
+        key: "kubeconfig".into(),
+        allow_loopback: false,
+        namespaces: Vec::new(),
+        timeouts: Timeouts::new(SignedDuration::from_secs(45)),
+    }
+}
+
+/// A client of a server that answers by `reply`.
+pub fn admin_client(
+    reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
+) -> (FakeServer, AdminClient) {
+    let (server, service) = FakeServer::new(reply);
+    (server, AdminClient::new(Connection::over(service)))
+}
 
 pub fn base64(text: &str) -> String {
     STANDARD.encode(text)

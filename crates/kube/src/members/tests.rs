@@ -14,24 +14,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    MemberRegistry, MemberSettings, Timeouts,
+    MemberRegistry,
     connect::secrets_of,
-    sample::{base64, kubeconfig},
+    sample::{base64, kubeconfig, settings},
 };
 use crate::{api_server::Connection, cluster::KubeMember};
 use foretide_api::ports::{Fleet, Member as _, MemberView};
 use simkube::client::{FakeServer, Reply, Sent};
-
-fn settings() -> MemberSettings {
-    MemberSettings {
-        namespace: "foretide-system".into(),
-        label: "sigs.k8s.io/multicluster-runtime-kubeconfig=true".into(),
-        key: "kubeconfig".into(),
-        allow_loopback: false,
-        namespaces: Vec::new(),
-        timeouts: Timeouts::new(jiff::SignedDuration::from_secs(45)),
-    }
-}
 
 /// A Secret of a member with a token.
 fn secret(name: &str, token: &str) -> Value {

@@ -68,6 +68,14 @@ fn custom(versions: &'static [&'static str], values: Value) -> (FakeServer, Metr
     })
 }
 
+fn object(api_version: &str, kind: &str) -> ObjectRef {
+    ObjectRef {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        name: "main".into(),
+    }
+}
+
 fn value(name: &str, window: &(&str, Value), amount: &str) -> Value {
     json!({
         "describedObject": {"kind": "Pod", "namespace": "shop", "name": name, "apiVersion": "/v1"},
@@ -195,16 +203,9 @@ async fn the_path_of_an_objects_metric_has_its_resource_and_scope() {
             &["v1beta2"],
             json!([value("main", &("x", json!(0)), "7500m")]),
         );
-        let object = ObjectRef {
-            api_version: api_version.into(),
-            kind: kind.into(),
-            name: "main".into(),
-        };
-        assert_eq!(
-            api.object(&object, &query("rps", None)).await,
-            Ok(7500),
-            "{kind}"
-        );
+        let object = object(api_version, kind);
+        let found = api.object(&object, &query("rps", None)).await;
+        assert_eq!(found, Ok(7500), "{kind}");
         let want = format!("GET /apis/custom.metrics.k8s.io/v1beta2/{path}");
         assert_eq!(server.lines().last(), Some(&want));
     }
@@ -212,30 +213,18 @@ async fn the_path_of_an_objects_metric_has_its_resource_and_scope() {
 
 #[tokio::test]
 async fn an_objects_metric_has_exactly_one_value() {
-    let object = ObjectRef {
-        api_version: "v1".into(),
-        kind: "Service".into(),
-        name: "a".into(),
-    };
-    let one = value("a", &("x", json!(0)), "1");
+    let one = value("main", &("x", json!(0)), "1");
     let (_server, api) = custom(&["v1beta2"], json!([one, one]));
-    let error = api.object(&object, &query("rps", None)).await.unwrap_err();
+    let metric = query("rps", None);
+    let expected =
+        "expected one value of metric rps of Service main in namespace shop, the server sent 2";
     assert_eq!(
-        error,
-        Unavailable::new(
-            Cause::NotRead,
-            "expected one value of metric rps of Service a in namespace shop, the server sent 2"
-        )
+        api.object(&object("v1", "Service"), &metric).await,
+        Err(Unavailable::new(Cause::NotRead, expected))
     );
-    let unknown = ObjectRef {
-        kind: "Gadget".into(),
-        ..object
-    };
-    let error = api.object(&unknown, &query("rps", None)).await.unwrap_err();
-    assert!(
-        error.message.contains("has no kind Gadget in v1"),
-        "{error}"
-    );
+    let error = api.object(&object("v1", "Gadget"), &metric).await;
+    let message = error.unwrap_err().message;
+    assert!(message.contains("has no kind Gadget in v1"), "{message}");
 }
 
 #[tokio::test]
@@ -343,28 +332,15 @@ async fn a_sample_without_a_window_may_be_ten_minutes_old() {
 async fn an_empty_list_is_an_error_and_not_zero() {
     for items in [json!([]), json!(null)] {
         let (_server, api) = custom(&["v1beta2"], items);
-        let object = ObjectRef {
-            api_version: "v1".into(),
-            kind: "Service".into(),
-            name: "a".into(),
-        };
         let metric = query("rps", None);
-        assert_eq!(
-            api.usage("shop").await.unwrap_err().reason,
-            Cause::NoSamples
-        );
-        assert_eq!(
-            api.pods(&metric).await.unwrap_err().reason,
-            Cause::NoSamples
-        );
-        assert_eq!(
-            api.object(&object, &metric).await.unwrap_err().reason,
-            Cause::NoSamples
-        );
-        assert_eq!(
-            api.external(&metric).await.unwrap_err().reason,
-            Cause::NoSamples
-        );
+        let errors = [
+            api.usage("shop").await.err(),
+            api.pods(&metric).await.err(),
+            api.object(&object("v1", "Service"), &metric).await.err(),
+            api.external(&metric).await.err(),
+        ];
+        let reasons = errors.map(|error| error.map(|error| error.reason));
+        assert_eq!(reasons, [Some(Cause::NoSamples); 4]);
     }
 }
 

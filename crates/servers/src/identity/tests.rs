@@ -160,6 +160,12 @@ impl Adapter {
         )
     }
 
+    /// A request with this token.
+    async fn get_with(&self, token: &str, path: &str) -> Answer {
+        let token = format!("Bearer {token}");
+        self.get(path, None, &[("authorization", &token)]).await
+    }
+
     /// A request in the name of `user`, with the certificate of `identity`.
     async fn get_as(&self, user: &str, identity: &Identity) -> u16 {
         self.get(PODS, Some(identity), &[("x-remote-user", user)])
@@ -314,7 +320,6 @@ async fn a_certificate_of_a_user_names_it_and_its_groups() {
 #[tokio::test]
 async fn what_is_forbidden_is_said_in_the_words_of_the_api_server() {
     let adapter = Adapter::new();
-    let token = [("authorization", "Bearer eve")];
     let external = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/qps";
     for (path, message) in [
         (
@@ -335,7 +340,7 @@ async fn what_is_forbidden_is_said_in_the_words_of_the_api_server() {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": "Forbidden", "code": 403,
         });
-        assert_eq!(adapter.get(path, None, &token).await, (403, expected));
+        assert_eq!(adapter.get_with("eve", path).await, (403, expected));
     }
 }
 
@@ -355,17 +360,13 @@ async fn masters_need_no_review_and_odd_paths_get_none() {
 #[tokio::test]
 async fn a_result_is_used_for_ten_seconds_for_the_same_user_and_request() {
     let adapter = Adapter::new();
-    let (hpa, eve) = (
-        [("authorization", "Bearer hpa")],
-        [("authorization", "Bearer eve")],
-    );
     for _again in 0..3 {
-        assert_eq!(adapter.get(PODS, None, &hpa).await.0, 200);
-        assert_eq!(adapter.get(PODS, None, &eve).await.0, 403);
+        assert_eq!(adapter.get_with("hpa", PODS).await.0, 200);
+        assert_eq!(adapter.get_with("eve", PODS).await.0, 403);
     }
     let reviews = ["token hpa", "hpa: get pods", "token eve", "eve: get pods"];
     assert_eq!(adapter.reviewer.taken(), reviews);
-    assert_eq!(adapter.get("/apis", None, &eve).await.0, 403);
+    assert_eq!(adapter.get_with("eve", "/apis").await.0, 403);
     assert_eq!(adapter.reviewer.taken(), ["eve: get /apis"]);
     // Results are kept for each set of groups.
     let proxy = adapter.proxies.client(FRONT_PROXY, None).unwrap();
@@ -375,10 +376,10 @@ async fn a_result_is_used_for_ten_seconds_for_the_same_user_and_request() {
     }
     assert_eq!(adapter.reviewer.taken(), ["eve: get pods"; 2]);
     adapter.clock.advance(Duration::from_millis(9_999));
-    assert_eq!(adapter.get(PODS, None, &eve).await.0, 403);
+    assert_eq!(adapter.get_with("eve", PODS).await.0, 403);
     assert_eq!(adapter.reviewer.taken(), <[&str; 0]>::default());
     adapter.clock.advance(Duration::from_millis(1));
-    assert_eq!(adapter.get(PODS, None, &eve).await.0, 403);
+    assert_eq!(adapter.get_with("eve", PODS).await.0, 403);
     assert_eq!(adapter.reviewer.taken(), ["token eve", "eve: get pods"]);
 }
 
@@ -386,16 +387,14 @@ async fn a_result_is_used_for_ten_seconds_for_the_same_user_and_request() {
 async fn without_an_answer_of_the_api_server_nothing_is_served() {
     let adapter = Adapter::new();
     let proxy = adapter.proxies.client(FRONT_PROXY, None).unwrap();
-    let failing = adapter
-        .get(PODS, None, &[("authorization", "Bearer fails")])
-        .await;
+    let failing = adapter.get_with("fails", PODS).await;
     assert_eq!(
         (failing.0, &failing.1["reason"]),
         (503, &json!("ServiceUnavailable"))
     );
     *adapter.reviewer.silent.lock().unwrap() = true;
     let latest = REVIEW_DEADLINE + Duration::from_secs(1);
-    let by_token = adapter.get(PODS, None, &[("authorization", "Bearer hpa")]);
+    let by_token = adapter.get_with("hpa", PODS);
     assert_eq!(timeout(latest, by_token).await.unwrap().0, 503);
     let by_proxy = adapter.get_as("may-jane", &proxy);
     assert_eq!(timeout(latest, by_proxy).await.unwrap(), 503);
@@ -407,21 +406,14 @@ async fn without_an_answer_of_the_api_server_nothing_is_served() {
 async fn tokens_that_nobody_knows_hold_no_other_request() {
     let adapter = Adapter::new();
     let proxy = adapter.proxies.client(FRONT_PROXY, None).unwrap();
-    let known = [("authorization", "Bearer hpa")];
-    assert_eq!(adapter.get(PODS, None, &known).await.0, 200);
-    let flood = join_all((0..REQUESTS).map(async |n| {
-        let token = format!("Bearer hangs-{n}");
-        adapter
-            .get(PODS, None, &[("authorization", &token)])
-            .await
-            .0
-    }));
+    assert_eq!(adapter.get_with("hpa", PODS).await.0, 200);
+    let flood = (0..REQUESTS).map(async |n| adapter.get_with(&format!("hangs-{n}"), PODS).await.0);
     let others = async {
         assert_eq!(adapter.get_as("may-jane", &proxy).await, 200);
-        assert_eq!(adapter.get(PODS, None, &known).await.0, 200);
+        assert_eq!(adapter.get_with("hpa", PODS).await.0, 200);
     };
     let second = Duration::from_secs(1);
-    let (codes, in_time) = join(flood, timeout(second, others)).await;
+    let (codes, in_time) = join(join_all(flood), timeout(second, others)).await;
     assert!(in_time.is_ok(), "the others waited");
     let count = |code| codes.iter().filter(|&&one| one == code).count();
     assert_eq!(

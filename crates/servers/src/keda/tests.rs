@@ -183,6 +183,18 @@ async fn value(
     Ok(value)
 }
 
+/// Answers about a source, whose metric has this name: the target and the value, each as a whole number and as a double,
+/// and whether it is active.
+async fn told(scaler: &Scaler, source: &str, name: &str) -> ([(i64, f64); 2], bool) {
+    let spec = spec(scaler, of_source(source)).await.unwrap();
+    let value = value(scaler, of_source(source), name).await.unwrap();
+    assert_eq!([spec.metric_name, value.metric_name], [name; 2]);
+    let target = (spec.target_size, spec.target_size_float);
+    let total = (value.metric_value, value.metric_value_float);
+    let is_active = active(scaler, of_source(source)).await.unwrap();
+    ([target, total], is_active)
+}
+
 fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, message: &str) {
     let status = answer.unwrap_err();
     assert_eq!(status.code(), code, "{status}");
@@ -204,24 +216,9 @@ async fn counts_have_target_one_and_are_active_while_a_proposal_asks_for_replica
         (json!([window(None), cpu]), Some(9), "cron", 0, false),
     ] {
         fake.set(&[web(&proposals, floor)]);
-        let metric_name = format!("foretide-{source}-web");
-        let expected = MetricSpec {
-            metric_name: metric_name.clone(),
-            target_size: 1,
-            target_size_float: 1.0,
-        };
-        assert_eq!(spec(&scaler, of_source(source)).await.unwrap(), expected);
-        let found = value(&scaler, of_source(source), &metric_name)
-            .await
-            .unwrap();
-        let expected = MetricValue {
-            metric_name,
-            metric_value: count,
-            metric_value_float: f64::from(i32::try_from(count).unwrap()),
-        };
-        assert_eq!(found, expected, "{source} of {proposals}");
-        let found = active(&scaler, of_source(source)).await.unwrap();
-        assert_eq!(found, is_active, "{source} of {proposals}");
+        let found = told(&scaler, source, &format!("foretide-{source}-web")).await;
+        let expected = [(1, 1.0), (count.into(), count.into())];
+        assert_eq!(found, (expected, is_active), "{source} of {proposals}");
     }
 }
 
@@ -241,25 +238,8 @@ async fn a_forecast_gives_its_total_and_the_target_per_pod_as_the_nearest_double
         ("0", "0.5", (0, 0.0), (1, 0.5)),
     ] {
         fake.set(&[web(&json!([forecast("resource.cpu", total, target)]), None)]);
-        let metric_name = "foretide-forecast-web-resource-cpu".to_owned();
-        let found = spec(&scaler, of_source("forecast")).await.unwrap();
-        let expected = MetricSpec {
-            metric_name: metric_name.clone(),
-            target_size: targets.0,
-            target_size_float: targets.1,
-        };
-        assert_eq!(found, expected);
-        let found = value(&scaler, of_source("forecast"), &metric_name)
-            .await
-            .unwrap();
-        let expected = MetricValue {
-            metric_name,
-            metric_value: totals.0,
-            metric_value_float: totals.1,
-        };
-        assert_eq!(found, expected);
-        let is_active = active(&scaler, of_source("forecast")).await.unwrap();
-        assert_eq!(is_active, totals.0 > 0);
+        let found = told(&scaler, "forecast", "foretide-forecast-web-resource-cpu").await;
+        assert_eq!(found, ([targets, totals], totals.0 > 0));
     }
 }
 
@@ -267,11 +247,8 @@ async fn a_forecast_gives_its_total_and_the_target_per_pod_as_the_nearest_double
 async fn refusals_say_what_is_expected_and_whether_to_try_again() {
     let (fake, scaler) = scaler();
     let ours = "EffectiveHorizontalPodAutoscaler shop/web";
-    assert_refused(
-        active(&scaler, of_source("floor")).await,
-        Code::Unavailable,
-        "",
-    );
+    let unlisted = active(&scaler, of_source("floor")).await;
+    assert_refused(unlisted, Code::Unavailable, "");
     let cpu = forecast("resource.cpu", "0.9", "0.1");
     let memory = forecast("resource.memory", "9", "0.0001");
     fake.set(&[web(&json!([cpu, memory, window(None)]), Some(9))]);
@@ -312,11 +289,8 @@ async fn an_autoscaler_without_crons_or_forecasts_cannot_be_read_for_them() {
     no_crons["spec"]["crons"] = json!([]);
     fake.set(&[no_crons]);
     let of_cron = active(&scaler, of_source("cron")).await;
-    assert_refused(
-        of_cron,
-        Code::FailedPrecondition,
-        &format!("{ours} has no crons"),
-    );
+    let message = format!("{ours} has no crons");
+    assert_refused(of_cron, Code::FailedPrecondition, &message);
     let of_forecast = spec(&scaler, of_source("forecast")).await;
     let message = format!("{ours} forecasts no metric");
     assert_refused(of_forecast, Code::FailedPrecondition, &message);
@@ -325,20 +299,16 @@ async fn an_autoscaler_without_crons_or_forecasts_cannot_be_read_for_them() {
 #[tokio::test]
 async fn a_status_that_is_too_old_gives_the_metric_but_no_value() {
     let (fake, scaler) = scaler();
-    fake.set(&[web(
-        &json!([window(Some(5)), forecast("resource.cpu", "1", "0.5")]),
-        Some(5),
-    )]);
+    let both = json!([window(Some(5)), forecast("resource.cpu", "1", "0.5")]);
+    fake.set(&[web(&both, Some(5))]);
     scaler.statuses.clock.advance(Duration::from_mins(15));
     for (source, metric) in [
         ("floor", "foretide-floor-web"),
         ("cron", "foretide-cron-web"),
         ("forecast", "foretide-forecast-web-resource-cpu"),
     ] {
-        assert_eq!(
-            spec(&scaler, of_source(source)).await.unwrap().metric_name,
-            metric
-        );
+        let spec = spec(&scaler, of_source(source)).await.unwrap();
+        assert_eq!(spec.metric_name, metric);
         for message in [
             "does the controller run?",
             "a ScaledObject of the same target",

@@ -173,34 +173,30 @@ async fn check_refused(router: &Router, path: &str, code: u16, reason: &str) {
 #[tokio::test]
 async fn a_forecast_and_the_cron_count_are_external_metrics_with_exact_values() {
     let router = router(sources());
-    let labels = |identifier: &str| {
-        json!({
-            "targetKind": "Deployment",
-            "targetName": "web",
-            "targetNamespace": "shop",
-            "resourceIdentifier": identifier,
-        })
-    };
-    let list = |metric: &str, identifier: &str, value: &str| {
-        json!({
+    for (metric, identifier, value) in [
+        ("crane_autoscaling_prediction", "resource.cpu", "902m"),
+        ("crane_autoscaling_cron", "cron", "40"),
+    ] {
+        let labels = labels("web", identifier);
+        let path = format!("{EXTERNAL}/{metric}?labelSelector={labels}");
+        let expected = json!({
             "kind": "ExternalMetricValueList",
             "apiVersion": "external.metrics.k8s.io/v1beta1",
             "metadata": {},
             "items": [{
                 "metricName": metric,
-                "metricLabels": labels(identifier),
+                "metricLabels": {
+                    "targetKind": "Deployment",
+                    "targetName": "web",
+                    "targetNamespace": "shop",
+                    "resourceIdentifier": identifier,
+                },
                 "timestamp": DECIDED,
                 "value": value,
             }],
-        })
-    };
-    let path = format!("{EXTERNAL}/crane_autoscaling_prediction?labelSelector={CPU}");
-    let expected = list("crane_autoscaling_prediction", "resource.cpu", "902m");
-    assert_eq!(get_of(&router, &path).await, (StatusCode::OK, expected));
-    let cron = CPU.replace("resource.cpu", "cron");
-    let path = format!("{EXTERNAL}/crane_autoscaling_cron?labelSelector={cron}");
-    let expected = list("crane_autoscaling_cron", "cron", "40");
-    assert_eq!(get_of(&router, &path).await, (StatusCode::OK, expected));
+        });
+        assert_eq!(get_of(&router, &path).await, (StatusCode::OK, expected));
+    }
 }
 
 /// The labels of a metric of a target, as a parameter.
@@ -269,22 +265,15 @@ async fn the_cpu_forecast_is_divided_over_the_pods_that_count() {
             "items": items,
         })
     };
-    let items = [
-        ("web-a", "226m"),
-        ("web-d", "226m"),
-        ("web-e", "225m"),
-        ("web-g", "225m"),
-    ];
-    let all: Vec<Value> = items
-        .iter()
-        .map(|(name, value)| item(name, value))
-        .collect();
+    let all = list(json!([
+        item("web-a", "226m"),
+        item("web-d", "226m"),
+        item("web-e", "225m"),
+        item("web-g", "225m"),
+    ]));
     for name in ["*", "%2A"] {
         let path = format!("{PODS}/{name}/crane_pod_cpu_usage?{query}");
-        assert_eq!(
-            get_of(&router, &path).await,
-            (StatusCode::OK, list(json!(all)))
-        );
+        assert_eq!(get_of(&router, &path).await, (StatusCode::OK, all.clone()));
     }
     let path = format!("{PODS}/web-e/crane_pod_cpu_usage?{query}");
     let one = list(json!([item("web-e", "225m")]));

@@ -1,14 +1,13 @@
 //! Counterexamples to simpler rules, with the numbers: one test per rejected rule, and one for each exception
 //! from the law that both modes give the same counts.
 
-use jiff::SignedDuration;
-
-use super::world::{Edit, Metrics, Scenario, TICK, World, at, crons, log_after, n, tick_at};
+use super::world::{
+    Edit, Metrics, Scenario, TICK, World, at, crons, down, log_after, n, policy, tick_at, up,
+    window,
+};
 use crate::autoscale::action::Action;
 use crate::autoscale::history::History;
-use crate::hpa::{
-    Behavior, Hpa, Log, PolicyKind, ScaleEvent, ScalingPolicy, ScalingRules, reconcile,
-};
+use crate::hpa::{Hpa, Log, PolicyKind, ScaleEvent, ScalingRules, reconcile};
 use crate::workload::Mode;
 
 const MODES: [Mode; 2] = [Mode::Direct, Mode::Delegated];
@@ -33,22 +32,6 @@ fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
         desired.get()
     };
     (0..ticks).map(step).collect()
-}
-
-fn up(kind: PolicyKind, value: i32, period: i64) -> Behavior {
-    let policy = ScalingPolicy {
-        kind,
-        value,
-        period: SignedDuration::from_secs(period),
-    };
-    let scale_up = ScalingRules {
-        policies: Some(vec![policy]),
-        ..ScalingRules::default()
-    };
-    Behavior {
-        scale_up,
-        ..Behavior::default()
-    }
 }
 
 /// Rejected rules: a minimum of the floor while it is at most current, else of desired; and no reading logged while the
@@ -163,21 +146,8 @@ fn a_smaller_window_takes_over_after_the_scale_down_window() {
     let count_at = |scenario: &Scenario, ticks| World::new(scenario, Mode::Direct).run(ticks);
     // The last tick in which 9 was proposed is 225 s; it counts up to and including 525 s.
     assert_eq!(count_at(&scenario, 40)[33..38], [9, 9, 9, 4, 4]);
-    let policy = ScalingPolicy {
-        kind: PolicyKind::Pods,
-        value: 2,
-        period: SignedDuration::from_secs(60),
-    };
-    let scale_down = ScalingRules {
-        policies: Some(vec![policy]),
-        ..ScalingRules::default()
-    };
-    let behavior = Some(Behavior {
-        scale_down,
-        ..Behavior::default()
-    });
     let slow = Scenario {
-        behavior,
+        behavior: Some(down(policy(PolicyKind::Pods, 2, 60))),
         ..scenario
     };
     assert_eq!(
@@ -207,20 +177,11 @@ fn a_floor_below_the_observed_count_is_not_written_repeatedly() {
     let forecast = (0..72)
         .map(|tick| Some(f64::from(4 + tick * 2 % 7)))
         .collect();
-    let window = Some(SignedDuration::ZERO);
-    let scale_down = ScalingRules {
-        window,
-        ..ScalingRules::default()
-    };
-    let behavior = Some(Behavior {
-        scale_down,
-        ..Behavior::default()
-    });
     let scenario = Scenario {
         start: 12,
         demand: vec![12.0],
         forecast,
-        behavior,
+        behavior: Some(down(window(0))),
         ..Scenario::default()
     };
     let mut world = World::new(&scenario, Mode::Delegated);
@@ -272,7 +233,7 @@ fn a_delegated_floor_allows_for_the_next_pass_of_the_child() {
         start: 5,
         demand: vec![5.0],
         forecast: vec![None, None, Some(20.0)],
-        behavior: Some(up(PolicyKind::Pods, 4, 60)),
+        behavior: Some(up(policy(PolicyKind::Pods, 4, 60))),
         ..Scenario::default()
     };
     let mut world = delegated(&scenario, 2);
@@ -303,21 +264,15 @@ fn a_delegated_floor_allows_for_the_next_pass_of_the_child() {
 /// The child went from 21 to 20, then a user set 1: the child's change is one replica.
 #[test]
 fn a_change_by_a_user_is_not_attributed_to_the_child() {
-    let behavior = Some(Behavior::default());
-    let demand = vec![21.0, 21.0, 20.0];
-    let edits = vec![(3, Edit::Scale(1))];
-    let window = Some(SignedDuration::ZERO);
     let scale_down = ScalingRules {
-        window,
         tolerance: Some(0.0),
-        ..ScalingRules::default()
+        ..window(0)
     };
-    let behavior = behavior.map(|b| Behavior { scale_down, ..b });
     let scenario = Scenario {
         start: 21,
-        demand,
-        edits,
-        behavior,
+        demand: vec![21.0, 21.0, 20.0],
+        edits: vec![(3, Edit::Scale(1))],
+        behavior: Some(down(scale_down)),
         ..Scenario::default()
     };
     let mut world = World::new(&scenario, Mode::Delegated);

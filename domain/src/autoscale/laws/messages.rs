@@ -1,12 +1,10 @@
 //! The messages and conditions of decisions, word for word.
 
-use jiff::SignedDuration;
-
-use super::world::{Edit, Metrics, Scenario, TICK, World, at, crons, n};
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, crons, n, policy, up, window};
 use crate::autoscale::history::History;
 use crate::autoscale::{Condition, Decision, Limit, Winner};
 use crate::cron::{Window, WindowText, Zone};
-use crate::hpa::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
+use crate::hpa::PolicyKind;
 use crate::observation::Status;
 use crate::proposal::{Reason, Source};
 use crate::workload::{FloorSources, Mode, SpecPart, SpecProblem, Strategy};
@@ -15,22 +13,6 @@ fn after(scenario: &Scenario, ticks: usize) -> Decision {
     let mut world = World::new(scenario, Mode::Delegated);
     let decisions: Vec<_> = (0..ticks).map(|tick| world.tick(tick)).collect();
     decisions.into_iter().next_back().unwrap()
-}
-
-fn up(value: i32) -> Behavior {
-    let policy = ScalingPolicy {
-        kind: PolicyKind::Pods,
-        value,
-        period: SignedDuration::from_secs(60),
-    };
-    let scale_up = ScalingRules {
-        policies: Some(vec![policy]),
-        ..ScalingRules::default()
-    };
-    Behavior {
-        scale_up,
-        ..Behavior::default()
-    }
 }
 
 fn four() -> Scenario {
@@ -112,7 +94,7 @@ fn a_message_ends_with_the_bound_or_the_policy_that_applied() {
         ),
         (
             Scenario {
-                behavior: Some(up(2)),
+                behavior: Some(up(policy(PolicyKind::Pods, 2, 60))),
                 forecast,
                 ..four()
             },
@@ -147,16 +129,9 @@ fn a_message_ends_with_the_bound_or_the_policy_that_applied() {
 
 #[test]
 fn a_window_that_holds_the_observed_count_is_the_limit() {
-    let window = Behavior {
-        scale_up: ScalingRules {
-            window: Some(SignedDuration::from_secs(60)),
-            ..ScalingRules::default()
-        },
-        ..Behavior::default()
-    };
     let limit = |next: f64| {
         let scenario = Scenario {
-            behavior: Some(window.clone()),
+            behavior: Some(up(window(60))),
             demand: vec![4.0, 4.0, next],
             ..four()
         };
@@ -404,7 +379,7 @@ fn every_number_between_the_sources_and_the_result_is_kept() {
         forecast: vec![Some(6.6)],
         floor: crons(&[(0, 30, 90)]),
         bounds: (2, 40),
-        behavior: Some(up(50)),
+        behavior: Some(up(policy(PolicyKind::Pods, 50, 60))),
         ..Scenario::default()
     };
     let decision = after(&scenario, 1);

@@ -2,14 +2,13 @@
 //! within the tolerance of the HPA.
 
 use foretide_models::DemandBounds;
-use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{Edit, Metrics, Scenario, World, crons, n, tick_at};
+use super::world::{Edit, Metrics, Scenario, World, crons, down, n, policy, tick_at, window};
 use crate::autoscale::history::History;
 use crate::autoscale::{Inputs, Limit, decide};
-use crate::hpa::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
+use crate::hpa::{PolicyKind, ScalingRules};
 use crate::proposal::Reason;
 use crate::workload::{FloorSources, Mode};
 
@@ -180,21 +179,13 @@ fn a_floor_of_the_mode_before_holds_nothing() {
 #[test]
 fn a_lost_history_holds_nothing_that_the_child_lowers() {
     let rules = ScalingRules {
-        window: Some(SignedDuration::ZERO),
-        policies: Some(vec![ScalingPolicy {
-            kind: PolicyKind::Percent,
-            value: 100,
-            period: SignedDuration::from_mins(1),
-        }]),
-        ..ScalingRules::default()
+        window: window(0).window,
+        ..policy(PolicyKind::Percent, 100, 60)
     };
     let scenario = Scenario {
         demand: vec![5.0],
         start: 40,
-        behavior: Some(Behavior {
-            scale_down: rules,
-            ..Behavior::default()
-        }),
+        behavior: Some(down(rules)),
         ..Scenario::default()
     };
     let mut world = World::new(&scenario, Mode::Metric);

@@ -13,7 +13,8 @@ use crate::autoscale::{Child, Decision, Inputs, decide};
 use crate::cron::{Window, WindowText, Zone};
 use crate::forecast::{ForecastReading, Predicted, Refused};
 use crate::hpa::{
-    Behavior, Hpa, Log, MetricSpec, Reconciliation, Settings, Target, reconcile, record_scale,
+    Behavior, Hpa, Log, MetricSpec, PolicyKind, Reconciliation, ScalingPolicy, ScalingRules,
+    Settings, Target, reconcile, record_scale,
 };
 use crate::lead_time::LeadTime;
 use crate::observation::{
@@ -95,6 +96,41 @@ pub(super) fn crons(windows: &[(u8, u8, u32)]) -> FloorSources {
     FloorSources {
         windows: windows.iter().enumerate().map(window).collect(),
         prediction: None,
+    }
+}
+
+/// Rules with one policy: at most this many or this percentage in these seconds.
+pub(super) fn policy(kind: PolicyKind, value: i32, seconds: i64) -> ScalingRules {
+    let policy = ScalingPolicy {
+        kind,
+        value,
+        period: SignedDuration::from_secs(seconds),
+    };
+    ScalingRules {
+        policies: Some(vec![policy]),
+        ..ScalingRules::default()
+    }
+}
+
+/// Rules with a window of these seconds.
+pub(super) fn window(seconds: i64) -> ScalingRules {
+    ScalingRules {
+        window: Some(SignedDuration::from_secs(seconds)),
+        ..ScalingRules::default()
+    }
+}
+
+pub(super) fn up(scale_up: ScalingRules) -> Behavior {
+    Behavior {
+        scale_up,
+        ..Behavior::default()
+    }
+}
+
+pub(super) fn down(scale_down: ScalingRules) -> Behavior {
+    Behavior {
+        scale_down,
+        ..Behavior::default()
     }
 }
 

@@ -168,55 +168,48 @@ fn stepped_firings(fields: &Fields, zone: &Zone, from: Timestamp, to: Timestamp)
     fired.map(|(now, _)| now).collect()
 }
 
-/// (instant, active) whenever that changes, by stepping: a firing of the end closes, then one of the
-/// start opens; nothing is known before the first firing.
+/// (instant, active) whenever that changes, by all firings of both ends: the last of an instant applies, and nothing
+/// is known before the first.
+fn changes(firings: impl Iterator<Item = (Timestamp, bool)>) -> Vec<(Timestamp, bool)> {
+    let mut by_instant: Vec<(Timestamp, bool)> = firings.collect();
+    by_instant.reverse();
+    by_instant.dedup_by_key(|(now, _)| *now);
+    by_instant.reverse();
+    by_instant.dedup_by_key(|(_, active)| *active);
+    by_instant
+}
+
+/// Changes by stepping: at one civil time a firing of the end closes, then one of the start opens.
 fn stepped_changes(
     start: &Fields,
     end: &Fields,
     zone: &Zone,
     span: (Timestamp, Timestamp),
 ) -> Vec<(Timestamp, bool)> {
-    let mut changes = Vec::new();
-    let mut active = None;
-    for (now, passed) in Clock::new(zone, span.0).take_while(|(now, _)| *now < span.1) {
-        let before = active;
-        for civil in passed {
-            if end.matches(civil) {
-                active = Some(false);
-            }
-            if start.matches(civil) {
-                active = Some(true);
-            }
-        }
-        if let (Some(now_active), true) = (active, active != before) {
-            changes.push((now, now_active));
-        }
-    }
-    changes
+    let minutes = Clock::new(zone, span.0).take_while(|(now, _)| *now < span.1);
+    let civil = minutes.flat_map(|(now, passed)| passed.into_iter().map(move |civil| (now, civil)));
+    changes(civil.flat_map(|(now, civil)| {
+        let ends = end.matches(civil).then_some((now, false));
+        ends.into_iter()
+            .chain(start.matches(civil).then_some((now, true)))
+    }))
 }
 
 /// The same with the end in a zone of its own: at one instant the end comes first.
 fn stepped_across(
     (start, start_zone): (&Fields, &Zone),
     (end, end_zone): (&Fields, &Zone),
-    span: (Timestamp, Timestamp),
+    (from, to): (Timestamp, Timestamp),
 ) -> Vec<(Timestamp, bool)> {
-    let mut changes = Vec::new();
-    let mut active = None;
-    let minutes = Clock::new(start_zone, span.0).zip(Clock::new(end_zone, span.0));
-    for ((now, starts), (_, ends)) in minutes.take_while(|((now, _), _)| *now < span.1) {
-        let before = active;
-        if ends.iter().any(|civil| end.matches(*civil)) {
-            active = Some(false);
-        }
-        if starts.iter().any(|civil| start.matches(*civil)) {
-            active = Some(true);
-        }
-        if let (Some(now_active), true) = (active, active != before) {
-            changes.push((now, now_active));
-        }
-    }
-    changes
+    let ends = stepped_firings(end, end_zone, from, to)
+        .into_iter()
+        .map(|at| (at, false));
+    let starts = stepped_firings(start, start_zone, from, to)
+        .into_iter()
+        .map(|at| (at, true));
+    let mut firings: Vec<_> = ends.chain(starts).collect();
+    firings.sort_unstable();
+    changes(firings.into_iter())
 }
 
 /// Checks the engine's changes, from the first known one, and its states on both sides of each.

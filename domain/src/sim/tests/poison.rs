@@ -250,25 +250,13 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
     for minute in 0..MINUTES {
         let fork = fork(&mut run);
         let (with, without) = (fork.with.desired, fork.never.desired);
-        prop_assert!(
-            with >= without && with >= fork.refused.desired,
-            "minute {}: {:?}",
-            minute,
-            fork
-        );
-        prop_assert!(
-            with <= without.max(ceiling),
-            "minute {}, at most {}: {:?}",
-            minute,
-            ceiling,
-            fork
-        );
-        prop_assert!(
-            fork.predicted || with == without,
-            "minute {}: {:?}",
-            minute,
-            fork
-        );
+        let check = |holds: bool| {
+            prop_assert!(holds, "minute {minute}, at most {ceiling}: {fork:?}");
+            Ok(())
+        };
+        check(with >= without && with >= fork.refused.desired)?;
+        check(with <= without.max(ceiling))?;
+        check(fork.predicted || with == without)?;
         let proposals = fork
             .with
             .proposals
@@ -276,13 +264,7 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
             .filter(|p| p.source == Source::Forecast);
         for proposal in proposals.filter_map(|p| p.replicas) {
             let proposal = run.workload.bounds.clamp(proposal);
-            prop_assert!(
-                proposal <= ceiling,
-                "minute {}, at most {}: {:?}",
-                minute,
-                ceiling,
-                fork
-            );
+            check(proposal <= ceiling)?;
         }
         predicted += u32::from(fork.predicted);
         asked += run.minute().0.asked.get();

@@ -2,7 +2,7 @@ use std::{
     collections::VecDeque,
     sync::{
         LazyLock,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -53,10 +53,7 @@ impl<F: Fn(i64) -> bool + Send + Sync> HistoryReader for Recorded<F> {
         let (from, to) = (from.as_second(), to.as_second());
         self.asked.lock().push((from, to));
         if self.failures.lock().pop_front() == Some(true) {
-            return Err(HistoryError::Unavailable {
-                status: 503,
-                message: String::new(),
-            });
+            return Err(unavailable());
         }
         let times = (from..=to).step_by(usize::try_from(step.as_secs()).unwrap());
         let samples: Vec<Sample> = times
@@ -76,6 +73,13 @@ fn sample(second: i64) -> Sample {
     Sample {
         at: at(second),
         value: second as f64,
+    }
+}
+
+pub fn unavailable() -> HistoryError {
+    HistoryError::Unavailable {
+        status: 503,
+        message: "starting".to_owned(),
     }
 }
 
@@ -141,6 +145,11 @@ fn request(span: i64) -> RangeQuery {
     single("sum(up)", STEP, span).unwrap()
 }
 
+/// The minutes from one second to another.
+fn minutes(from: i64, to: i64) -> Vec<i64> {
+    (from..=to).step_by(60).collect()
+}
+
 fn seconds(samples: &[Sample]) -> Vec<i64> {
     samples.iter().map(|sample| sample.at.as_second()).collect()
 }
@@ -150,17 +159,11 @@ async fn the_first_read_queries_the_whole_span_and_the_next_one_what_is_new() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let hour = request(3600);
     let first = read(&cache, &reader, &hour, 36_059).await.unwrap();
-    assert_eq!(
-        seconds(&first),
-        (32_400..=36_000).step_by(60).collect::<Vec<_>>()
-    );
+    assert_eq!(seconds(&first), minutes(32_400, 36_000));
     assert_eq!(reader.asked(), [(32_400, 36_000)]);
     let next = read(&cache, &reader, &hour, 36_120).await.unwrap();
     assert_eq!(reader.asked(), [(35_700, 36_120)]);
-    assert_eq!(
-        seconds(&next),
-        (32_520..=36_120).step_by(60).collect::<Vec<_>>()
-    );
+    assert_eq!(seconds(&next), minutes(32_520, 36_120));
 }
 
 #[tokio::test]
@@ -233,9 +236,9 @@ async fn a_server_that_lost_its_past_does_not_shorten_the_history() {
     for (now, lost_before, outage) in [(36_300, i64::MAX, 300), (36_960, 36_600, 540)] {
         first_kept.store(lost_before, Ordering::Relaxed);
         let got = seconds(&read(&cache, &reader, &hour, now).await.unwrap());
-        let of_before = (now - 3600..=36_000).step_by(60);
-        let of_now = (36_000 + outage + 60..=now).step_by(60);
-        assert_eq!(got, of_before.chain(of_now).collect::<Vec<_>>(), "{now}");
+        let of_before = minutes(now - 3600, 36_000);
+        let of_now = minutes(36_000 + outage + 60, now);
+        assert_eq!(got, [of_before, of_now].concat(), "{now}");
     }
     // Hours later the whole window is queried again, because of the hole: what is cached stays.
     let got = seconds(&read(&cache, &reader, &hour, 39_300).await.unwrap());
@@ -310,12 +313,12 @@ async fn live_minutes_are_used_instead_of_the_first_samples_after_an_outage() {
 
 #[tokio::test]
 async fn a_window_with_many_holes_is_queried_as_a_whole_once_an_hour() {
-    let filled = std::sync::atomic::AtomicBool::new(false);
-    let holds = |second| second >= 34_000 || filled.load(std::sync::atomic::Ordering::Relaxed);
+    let filled = AtomicBool::new(false);
+    let holds = |second| second >= 34_000 || filled.load(Ordering::Relaxed);
     let (cache, reader) = (HistoryCache::default(), Recorded::new(holds));
     let day = request(86_400);
     read(&cache, &reader, &day, 36_000).await.unwrap();
-    filled.store(true, std::sync::atomic::Ordering::Relaxed);
+    filled.store(true, Ordering::Relaxed);
     for (now, from) in [(39_540, 35_700), (39_600, -46_800), (39_660, 39_300)] {
         reader.asked();
         read(&cache, &reader, &day, now).await.unwrap();
@@ -330,10 +333,7 @@ async fn after_the_clock_is_set_back_no_samples_of_the_future_are_returned() {
     let hour = request(3600);
     read(&cache, &reader, &hour, 36_000).await.unwrap();
     let back = read(&cache, &reader, &hour, 34_200).await.unwrap();
-    assert_eq!(
-        seconds(&back),
-        (30_600..=34_200).step_by(60).collect::<Vec<_>>()
-    );
+    assert_eq!(seconds(&back), minutes(30_600, 34_200));
 }
 
 /// A reader of several tenants, whose samples have the number of the tenant as value. The tenant may change while a
@@ -418,15 +418,15 @@ fn live(now: i64, minutes: i64, factor: f64) -> Vec<Sample> {
 }
 
 /// The ranges that are queried at these times, given this many live minutes of `factor` times the reader's values.
-async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, i64)>> {
+async fn asked_at(times: &[i64], known: i64, factor: f64) -> Vec<Option<(i64, i64)>> {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let mut live_match = LiveMatch::default();
     let mut all = Vec::new();
     for now in times {
-        let live = live(*now, minutes, factor);
+        let live = live(*now, known, factor);
         let context = knowing(*now, &live);
         let got = read_with(&cache, &reader, &request(7200), &mut live_match, &context).await;
-        let whole: Vec<i64> = (now - 7200..=*now).step_by(60).collect();
+        let whole = minutes(now - 7200, *now);
         assert_eq!(seconds(&got.unwrap()), whole, "at {now}");
         all.push(reader.asked().first().copied());
     }
@@ -475,16 +475,14 @@ async fn live_minutes_that_vary_match_the_means_of_the_query() {
 #[tokio::test]
 async fn live_minutes_continue_a_history_for_two_hours_while_its_query_fails() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut live_match, mut lasted) = (LiveMatch::default(), 0);
+    let (query, mut live_match, mut lasted) = (request(86_400), LiveMatch::default(), 0);
     for minute in 0..180 {
         let now = 36_000 + minute * 60;
         reader.fail(&[minute > 0]);
         let live = live(now, 180, 1.0);
         let context = knowing(now, &live);
-        if read_with(&cache, &reader, &request(86_400), &mut live_match, &context)
-            .await
-            .is_ok()
-        {
+        let read = read_with(&cache, &reader, &query, &mut live_match, &context);
+        if read.await.is_ok() {
             lasted = minute;
         }
     }
@@ -496,14 +494,13 @@ async fn live_minutes_continue_a_history_for_two_hours_while_its_query_fails() {
 #[tokio::test]
 async fn live_minutes_that_no_longer_match_give_way_to_queried_samples() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut live_match, mut last_values) = (LiveMatch::default(), Vec::new());
+    let (query, mut live_match, mut last_values) =
+        (request(7200), LiveMatch::default(), Vec::new());
     for (now, factor) in [(36_000, 1.0), (37_800, 3.0), (39_600, 3.0)] {
         let live = live(now, 120, factor);
         let context = knowing(now, &live);
-        let got = read_with(&cache, &reader, &request(7200), &mut live_match, &context)
-            .await
-            .unwrap();
-        let last = got.last().unwrap();
+        let got = read_with(&cache, &reader, &query, &mut live_match, &context);
+        let last = *got.await.unwrap().last().unwrap();
         last_values.push((reader.asked().len(), last.value / sample(now).value));
     }
     assert_eq!(last_values, [(1, 1.0), (0, 3.0), (1, 1.0)]);
@@ -546,17 +543,10 @@ async fn cached_samples_are_available_while_another_read_waits_for_its_query() {
     let mut live_match = LiveMatch::default();
     let live = live(36_060, 120, 1.0);
     let context = |now| knowing(now, &live);
-    let reader = Recorded::new(|_| true);
-    let first = read_with(
-        &cache,
-        &reader,
-        &request(7200),
-        &mut live_match,
-        &context(36_000),
-    )
-    .await;
-    assert!(first.is_ok());
-    let (mut other, context, query) = (LiveMatch::default(), context(36_060), request(7200));
+    let (reader, query, first) = (Recorded::new(|_| true), request(7200), context(36_000));
+    let read = read_with(&cache, &reader, &query, &mut live_match, &first);
+    assert!(read.await.is_ok());
+    let (mut other, context) = (LiveMatch::default(), context(36_060));
     let hanging = read_with(&cache, &Hangs, &query, &mut other, &context);
     futures::pin_mut!(hanging);
     assert!(futures::poll!(hanging.as_mut()).is_pending());
@@ -576,7 +566,7 @@ async fn cached_samples_are_available_while_another_read_waits_for_its_query() {
 #[tokio::test]
 async fn samples_before_the_needed_time_are_dropped_and_queried_again_when_they_are_needed() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut live_match, mut asked) = (LiveMatch::default(), Vec::new());
+    let (query, mut live_match, mut asked) = (request(86_400), LiveMatch::default(), Vec::new());
     for (now, since) in [
         (86_400, None),
         (86_460, Some(79_190)),
@@ -587,16 +577,14 @@ async fn samples_before_the_needed_time_are_dropped_and_queried_again_when_they_
             since: since.map(at),
             ..knowing(now, &[])
         };
-        let got = read_with(&cache, &reader, &request(86_400), &mut live_match, &context)
-            .await
-            .unwrap();
-        asked.push((reader.asked()[0], got.len()));
+        let got = read_with(&cache, &reader, &query, &mut live_match, &context);
+        asked.push((got.await.unwrap().len(), reader.asked()[0]));
     }
     let want = [
-        ((0, 86_400), 1441),
-        ((86_100, 86_460), 122),
-        ((86_160, 86_520), 122),
-        ((180, 86_580), 1441),
+        (1441, (0, 86_400)),
+        (122, (86_100, 86_460)),
+        (122, (86_160, 86_520)),
+        (1441, (180, 86_580)),
     ];
     assert_eq!(asked, want);
 }

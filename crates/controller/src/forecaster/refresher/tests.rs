@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::*;
 use crate::forecaster::{
     HistorySource, SeriesKey,
+    history::tests::unavailable,
     request::tests::{part, request},
     workers::Workers,
 };
@@ -130,10 +131,7 @@ impl<F> FakeReader<F> {
         let asked = (to, (to - from) / 60);
         self.asked_minutes.lock().unwrap().push(asked);
         if (self.minutes_fail_at)(to) {
-            return Err(HistoryError::Unavailable {
-                status: 503,
-                message: String::new(),
-            });
+            return Err(unavailable());
         }
         let values = (from..=to).step_by(60).filter_map(|second| {
             let value = (self.minutes)(second / 60)?;

@@ -36,6 +36,21 @@ fn daily(minute: i64) -> f64 {
     5.0 + (minute % 1440) as f64 / 1440.0 * TAU.sin() + (minute * 7919 % 101) as f64 / 50.0
 }
 
+/// The first refresh of a series with this number.
+async fn refreshed<R: HistoryReader>(
+    workers: &Workers<R, ()>,
+    number: usize,
+    request: RefreshRequest,
+) -> Option<RefreshResult> {
+    let forecaster = request.algorithm.clone().build().unwrap();
+    let refresher = Box::new(Refresher::new(&request, forecaster).unwrap());
+    let key = SeriesKey {
+        uid: number.to_string(),
+        metric: "resource.cpu".into(),
+    };
+    workers.refresh(&key, refresher).await
+}
+
 /// Refreshes as many new series of means as asked for, all at once; returns the refreshers with the bytes that each
 /// takes.
 async fn learned(demand: fn(i64) -> f64, count: usize) -> Vec<(Box<Refresher>, usize)> {
@@ -52,13 +67,7 @@ async fn learned(demand: fn(i64) -> f64, count: usize) -> Vec<(Box<Refresher>, u
             resolution: Resolution::Mean(vec![part(&format!("minutes {number}"))]),
             ..request()
         };
-        let forecaster = request.algorithm.clone().build().unwrap();
-        let refresher = Box::new(Refresher::new(&request, forecaster).unwrap());
-        let key = SeriesKey {
-            uid: number.to_string(),
-            metric: "resource.cpu".into(),
-        };
-        let result = workers.refresh(&key, refresher).await.unwrap();
+        let result = refreshed(&workers, number, request).await.unwrap();
         result.refresher.unwrap()
     });
     let all = futures::future::join_all(refreshes).await;
@@ -111,25 +120,19 @@ async fn queries_that_hang_delay_no_other_namespace_and_no_other_server() {
         let clock = Clock::simulated(Timestamp::constant(1_767_225_600, 0));
         let machine = Machine::system().with_clock(clock);
         let workers = Workers::new(Some(source), machine, Arc::default());
-        let refreshed = async |number: usize, namespace: &str, endpoint: Option<&str>| {
+        let refresh = async |number: usize, namespace: &str, endpoint: Option<&str>| {
             let mut request = request();
             let query = &mut request.parts[0].query;
             query.namespace = namespace.into();
             query.endpoint = endpoint.map(Into::into);
             query.text = format!("demand {number}").into();
-            let forecaster = request.algorithm.clone().build().unwrap();
-            let refresher = Box::new(Refresher::new(&request, forecaster).unwrap());
-            let key = SeriesKey {
-                uid: number.to_string(),
-                metric: "resource.cpu".into(),
-            };
-            workers.refresh(&key, refresher).await
+            refreshed(&workers, number, request).await
         };
-        let hanging = (0..50).map(|number| refreshed(number, namespace, endpoint));
+        let hanging = (0..50).map(|number| refresh(number, namespace, endpoint));
         let other = async {
             // By then the others have all the slots that they can get.
             tokio::time::sleep(std::time::Duration::from_secs(5)).await;
-            refreshed(50, "shop", None).await
+            refresh(50, "shop", None).await
         };
         let other = tokio::time::timeout(std::time::Duration::from_secs(20), other);
         tokio::select! {

@@ -89,6 +89,11 @@ fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) 
     member.role.quotas.replace(None, entries(&[]));
     member.stores.pods.replace(None, entries(pods));
     deployments.replace(None, entries(std::slice::from_ref(workload)));
+    contacted(member);
+}
+
+/// All watches have delivered something just now.
+fn contacted(member: &KubeMember) {
     let now = || Clock::system().contact();
     member.role.nodes.contacted(None, &now());
     member.role.quotas.contacted(None, &now());
@@ -98,12 +103,13 @@ fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) 
 fn capacity(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
     let (_, member) = member(|_, _| Reply::Hang);
     fill(&member, nodes, pods, workload);
-    replicas(&member, &target(), &PodShape::default()).map(Replicas::get)
+    replicas(&member)
 }
 
-fn replicas(member: &KubeMember, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
-    let estimate = member.capacity(target, "app=web", like);
-    estimate.map(|estimate| estimate.replicas)
+/// The capacity for the target.
+fn replicas(member: &KubeMember) -> Option<u32> {
+    let estimate = member.capacity(&target(), "app=web", &PodShape::default());
+    estimate.map(|estimate| estimate.replicas.get())
 }
 
 #[tokio::test]
@@ -129,29 +135,19 @@ async fn the_capacity_counts_the_own_pods_in_every_phase_once() {
     ] {
         let (_, member) = member(|_, _| Reply::Hang);
         fill(&member, &nodes, &pods, &deployment(&json!({})));
-        let capacity = || replicas(&member, &target(), &PodShape::default());
-        assert_eq!(capacity(), Some(Replicas::new(4 + 2)), "{pods:?}");
-        member
-            .role
-            .quotas
-            .replace(None, entries(std::slice::from_ref(&quota)));
-        assert_eq!(capacity(), Some(Replicas::new(by_quota)), "{pods:?}");
+        assert_eq!(replicas(&member), Some(4 + 2), "{pods:?}");
+        let quotas = entries(std::slice::from_ref(&quota));
+        member.role.quotas.replace(None, quotas);
+        assert_eq!(replicas(&member), Some(by_quota), "{pods:?}");
     }
 }
 
 #[tokio::test]
 async fn the_capacity_counts_the_own_pods_of_a_kind_that_is_not_watched() {
     let (_, member) = member(|_, _| Reply::Hang);
-    let ours = [
-        pod("x", "web", Some("a"), "500m"),
-        pod("y", "web", Some("a"), "500m"),
-    ];
-    fill(
-        &member,
-        &[node("a", "2", "110")],
-        &ours,
-        &deployment(&json!({})),
-    );
+    let ours = ["x", "y"].map(|name| pod(name, "web", Some("a"), "500m"));
+    let nodes = [node("a", "2", "110")];
+    fill(&member, &nodes, &ours, &deployment(&json!({})));
     let rollout = ScaleTarget {
         api_version: "argoproj.io/v1alpha1".into(),
         kind: "Rollout".into(),
@@ -161,7 +157,8 @@ async fn the_capacity_counts_the_own_pods_of_a_kind_that_is_not_watched() {
         requests: [("cpu", 500)].into_iter().collect(),
         ..PodShape::default()
     };
-    assert_eq!(replicas(&member, &rollout, &like), Some(Replicas::new(4)));
+    let estimate = member.capacity(&rollout, "app=web", &like).unwrap();
+    assert_eq!(estimate.replicas, Replicas::new(4));
 }
 
 #[tokio::test]
@@ -186,6 +183,7 @@ async fn the_capacity_counts_only_nodes_that_the_pod_may_run_on() {
         ]}})
     };
     let anti = apart(json!({"matchLabels": {"app": "web"}}));
+    let of = |pods: &[Value], spec: &Value| capacity(&nodes, pods, &deployment(spec));
     for (spec, expected) in [
         (json!({}), 2),
         (
@@ -210,29 +208,17 @@ async fn the_capacity_counts_only_nodes_that_the_pod_may_run_on() {
         (json!({"overhead": {"cpu": "100m"}}), 1),
         (json!({"resources": {"requests": {"cpu": "250m"}}}), 4),
     ] {
-        assert_eq!(
-            capacity(&nodes, &[], &deployment(&spec)),
-            Some(expected),
-            "{spec}"
-        );
+        assert_eq!(of(&[], &spec), Some(expected), "{spec}");
     }
     let ours = [pod("x", "web", Some("a"), "100m")];
-    assert_eq!(
-        capacity(&nodes, &ours, &deployment(&json!({"affinity": anti}))),
-        Some(1)
-    );
+    assert_eq!(of(&ours, &json!({"affinity": anti})), Some(1));
 }
 
 #[tokio::test]
 async fn quotas_limit_the_capacity_and_without_nodes_it_is_unknown() {
-    let (_, member) = member(|_, _| Reply::Hang);
-    assert_eq!(replicas(&member, &target(), &PodShape::default()), None);
-    fill(
-        &member,
-        &[node("a", "64", "110")],
-        &[],
-        &deployment(&json!({})),
-    );
+    let (_, empty) = member(|_, _| Reply::Hang);
+    assert_eq!(replicas(&empty), None);
+    let member = known(&[]);
     let quota = json!({
         "metadata": {"name": "q", "namespace": "shop"},
         "spec": {"hard": {"requests.cpu": "3"}},
@@ -246,14 +232,9 @@ async fn quotas_limit_the_capacity_and_without_nodes_it_is_unknown() {
         "metadata": {"name": "s", "namespace": "shop"},
         "spec": {"hard": {"pods": "0"}, "scopes": ["BestEffort"]},
     });
-    member
-        .role
-        .quotas
-        .replace(None, entries(&[quota, elsewhere, best_effort]));
-    assert_eq!(
-        replicas(&member, &target(), &PodShape::default()),
-        Some(Replicas::new(4))
-    );
+    let quotas = entries(&[quota, elsewhere, best_effort]);
+    member.role.quotas.replace(None, quotas);
+    assert_eq!(replicas(&member), Some(4));
 }
 
 /// A member with one node and complete stores.
@@ -267,7 +248,6 @@ fn known(namespaces: &[String]) -> KubeMember {
 
 #[tokio::test]
 async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale() {
-    let like = PodShape::default();
     let ago = |seconds| Contact::ago(std::time::Duration::from_secs(seconds));
     for (seconds, is_known) in [(50, true), (61, false)] {
         let members = [known(&[]), known(&[]), known(&[])];
@@ -275,7 +255,7 @@ async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale
         a.role.nodes.contacted(None, &ago(seconds));
         b.role.quotas.contacted(None, &ago(seconds));
         c.stores.pods.contacted(None, &ago(seconds));
-        let capacities = members.map(|member| replicas(&member, &target(), &like).is_some());
+        let capacities = members.map(|member| replicas(&member).is_some());
         assert_eq!(capacities, [is_known; 3], "silent for {seconds} s");
     }
 }
@@ -284,23 +264,18 @@ async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale
 async fn the_capacity_is_unknown_without_quotas_or_if_only_some_namespaces_are_watched() {
     let (_, client) = FakeServer::always(|| Reply::Hang);
     let member = member_of(client, &[]);
-    let now = || Clock::system().contact();
-    member
-        .role
-        .nodes
-        .replace(None, entries(&[node("a", "64", "110")]));
+    let nodes = entries(&[node("a", "64", "110")]);
+    member.role.nodes.replace(None, nodes);
     member.stores.pods.replace(None, entries(&[]));
-    member.role.nodes.contacted(None, &now());
-    member.stores.pods.contacted(None, &now());
-    member.role.quotas.contacted(None, &now());
-    assert_eq!(replicas(&member, &target(), &PodShape::default()), None);
+    contacted(&member);
+    assert_eq!(replicas(&member), None);
 
     let shop = ["shop".to_owned()];
     let member = known(&shop);
     let scope = Some("shop");
     member.stores.pods.replace(scope, entries(&[]));
     member.role.quotas.replace(scope, entries(&[]));
-    assert_eq!(replicas(&member, &target(), &PodShape::default()), None);
+    assert_eq!(replicas(&member), None);
 }
 
 /// A pod that waits for a node.
@@ -328,12 +303,10 @@ async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_th
     ];
     let mut workload = deployment(&json!({}));
     fill(&member, &[], &pods, &workload);
-    let at = |text: &str| -> Timestamp { text.parse().unwrap() };
+    let since = |text: &str| Some(text.parse::<Timestamp>().unwrap());
     let found = member.unschedulable(&target(), "app=web", Replicas::new(3));
-    assert_eq!(
-        found,
-        Ok((Replicas::new(2), Some(at("2026-01-01T00:00:10Z"))))
-    );
+    let expected = (Replicas::new(2), since("2026-01-01T00:00:10Z"));
+    assert_eq!(found, Ok(expected));
 
     workload["status"]["conditions"][0]["status"] = json!("True");
     let [deployments, _, replica_sets] = &member.stores.workloads;
@@ -345,15 +318,11 @@ async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_th
         fill(&member, &[], &pods, &deployment(&json!({})));
         store.replace(None, entries(std::slice::from_ref(&workload)));
         let found = member.unschedulable(&target, "app=web", Replicas::new(4));
-        assert_eq!(
-            found,
-            Ok((Replicas::new(3), Some(at("2026-01-01T00:00:00Z"))))
-        );
+        let expected = (Replicas::new(3), since("2026-01-01T00:00:00Z"));
+        assert_eq!(found, Ok(expected));
     }
-    let error = member
-        .unschedulable(&target(), "app in", Replicas::new(4))
-        .unwrap_err();
-    assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
+    let odd = member.unschedulable(&target(), "app in", Replicas::new(4));
+    assert!(matches!(odd, Err(ClusterError::Invalid { .. })), "{odd:?}");
 }
 
 #[tokio::test]
@@ -373,18 +342,14 @@ async fn unschedulable_pods_that_a_workload_does_not_want_any_more_are_not_count
     ];
     fill(&member, &[], &pods, &deployment(&json!({})));
     let oldest: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
-    for (replicas, found) in [
-        (3, (2, Some(oldest))),
-        (2, (1, Some(oldest))),
-        (1, (0, None)),
-        (0, (0, None)),
+    for (replicas, count, since) in [
+        (3, 2, Some(oldest)),
+        (2, 1, Some(oldest)),
+        (1, 0, None),
+        (0, 0, None),
     ] {
-        let (count, since) = found;
-        assert_eq!(
-            member.unschedulable(&target(), "app=web", Replicas::new(replicas)),
-            Ok((Replicas::new(count), since)),
-            "of {replicas}"
-        );
+        let found = member.unschedulable(&target(), "app=web", Replicas::new(replicas));
+        assert_eq!(found, Ok((Replicas::new(count), since)), "of {replicas}");
     }
 }
 

@@ -109,6 +109,12 @@ async fn follow(
     }
 }
 
+/// Whether each request was for a list, and not for a watch.
+fn lists(server: &FakeServer) -> Vec<bool> {
+    let lines = server.lines();
+    lines.iter().map(|line| line.contains("limit")).collect()
+}
+
 #[tokio::test]
 async fn a_watch_counts_the_errors_of_an_outage_and_recovers() {
     let store = pods(Some("shop"));
@@ -158,10 +164,12 @@ async fn a_watch_whose_connection_is_cut_continues_and_other_failures_are_errors
         server.lines()[4],
         format!("GET /api/v1/namespaces/shop/pods?{OPEN}13")
     );
-    let is_list = |line: &String| line.contains("limit");
-    let lists: Vec<bool> = server.lines().iter().map(is_list).collect();
     let expected = [true, false, false, false, false, true, false, true];
-    assert_eq!(lists, expected, "410 is expiry, also outside an event");
+    assert_eq!(
+        lists(&server),
+        expected,
+        "410 is expiry, also outside an event"
+    );
     assert_eq!(store.report().errors, 2);
 }
 
@@ -198,12 +206,7 @@ async fn a_silent_watch_is_opened_again_and_after_three_failures_listed_again() 
         ..timeouts()
     };
     follow(&store, impatient, (server.clone(), client, 6)).await;
-    let kinds: Vec<bool> = server
-        .lines()
-        .iter()
-        .map(|line| line.contains("watch=true"))
-        .collect();
-    assert_eq!(kinds, [false, true, true, true, false, true]);
+    assert_eq!(lists(&server), [true, false, false, false, true, false]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,9 +240,7 @@ async fn what_was_left_out_is_listed_again_when_the_memory_limit_has_room_for_it
         _ => Reply::Hang,
     });
     follow(&store, timeouts(), (server.clone(), client, 5)).await;
-    let is_list = |line: &String| line.contains("limit");
-    let lists: Vec<bool> = server.lines().iter().map(is_list).collect();
-    assert_eq!(lists, [true, false, false, true, false]);
+    assert_eq!(lists(&server), [true, false, false, true, false]);
     assert_eq!(names(&store), ["b"]);
     assert_eq!(store.report().unreadable, 0);
 }
@@ -417,48 +418,34 @@ fn only_a_new_spec_or_annotation_is_a_change() {
 }
 
 #[tokio::test]
-async fn a_list_without_an_end_is_an_error_and_nothing_of_it_is_stored() {
-    let (_server, client) = FakeServer::new(|sent: &Sent, before| {
-        if sent.line.contains("watch=true") {
-            Reply::Hang
-        } else {
-            let pods: &[Value] = if before == 0 { &[pod("a", 1)] } else { &[] };
-            list("10", "more", pods)
-        }
-    });
+async fn a_part_of_a_list_is_no_contact() {
     let store = pods(None);
-    let patient = WatchTimeouts {
-        backoff: Duration::from_hours(1),
-        max_backoff: Duration::from_hours(1),
-        ..WatchTimeouts::default()
-    };
-    let watch = watch(&store, patient, client);
-    let failed = async {
-        while store.report().failing.is_none() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::select! {
-        () = watch.run() => unreachable!("a watch does not end"),
-        () = failed => {}
-    }
-    let failing = store.report().failing.unwrap();
-    assert!(
-        failing.contains("list longer than the limit of 250000 objects"),
-        "{failing}"
-    );
-    assert!(!store.is_synced());
-    assert_eq!(
-        store.report().last_contact,
-        None,
-        "a part of a list is no contact"
-    );
+    let (server, client) = FakeServer::new(|_sent, before| match before {
+        0 => list("10", "more", &[pod("a", 1)]),
+        1 => Reply::Fail(500, "etcd has no leader"),
+        _ => Reply::Hang,
+    });
+    follow(&store, timeouts(), (server, client, 3)).await;
+    let report = store.report();
+    assert_eq!((report.errors, report.last_contact), (1, None));
+    assert!(report.failing.is_some() && !store.is_synced());
 }
 
 /// An object with an annotation of this size, as a user may write it.
 fn fat(mut object: Value, bytes: usize) -> Value {
     object["metadata"]["annotations"] = json!({"note": "x".repeat(bytes)});
     object
+}
+
+/// A server of these objects without events.
+fn server_of(objects: impl AsRef<[Value]> + Send + Sync + 'static) -> (FakeServer, Client) {
+    FakeServer::new(move |sent, _before| {
+        if sent.line.contains("watch=true") {
+            Reply::Hang
+        } else {
+            page_of(objects.as_ref(), sent)
+        }
+    })
 }
 
 /// The page of these objects that a request asks for.
@@ -485,13 +472,7 @@ async fn a_page_that_is_too_long_is_asked_for_again_in_smaller_ones() {
     let objects: Vec<_> = (0..60)
         .map(|n| fat(pod(&format!("pod-{n:02}"), 1), 250 << 10))
         .collect();
-    let (server, client) = FakeServer::new(move |sent, _before| {
-        if sent.line.contains("watch=true") {
-            Reply::Hang
-        } else {
-            page_of(&objects, sent)
-        }
-    });
+    let (server, client) = server_of(objects);
     let store = pods(None);
     follow(&store, timeouts(), (server.clone(), client, 9)).await;
     assert_eq!(names(&store).len(), 60);
@@ -513,13 +494,7 @@ async fn a_page_that_is_too_long_is_asked_for_again_in_smaller_ones() {
 #[tokio::test]
 async fn one_object_that_is_too_large_is_unreadable_for_itself() {
     let objects = [pod("a", 1), fat(pod("b", 2), 17 << 20), pod("c", 3)];
-    let (server, client) = FakeServer::new(move |sent, _before| {
-        if sent.line.contains("watch=true") {
-            Reply::Hang
-        } else {
-            page_of(&objects, sent)
-        }
-    });
+    let (server, client) = server_of(objects);
     let store = pods(None);
     follow(&store, timeouts(), (server.clone(), client, 8)).await;
     assert_eq!(names(&store), ["a", "c"]);

@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::forecaster::history::{
     HistoryCache, LiveMatch, RangeQuery,
-    tests::{knowing, read_with},
+    tests::{knowing, read_with, unavailable},
 };
 use foretide_api::ports::{HistoryQuery, HistoryReader};
+use foretide_base::error::chain;
 
 const STEP: SignedDuration = SignedDuration::from_secs(60);
 const NOW: i64 = 36_000;
@@ -34,10 +35,7 @@ impl<F: Fn(&str, i64) -> Option<f64> + Send + Sync> HistoryReader for Servers<F>
     ) -> Result<Vec<Sample>, HistoryError> {
         self.asked.lock().unwrap().push(query.text.to_string());
         if self.fails.contains(&&*query.text) {
-            return Err(HistoryError::Unavailable {
-                status: 503,
-                message: "starting".to_owned(),
-            });
+            return Err(unavailable());
         }
         let times = (from.as_second()..=to.as_second()).step_by(60);
         let samples: Vec<Sample> = times
@@ -90,11 +88,16 @@ async fn read<R: HistoryReader>(
     let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
     let query = range_query(members);
     let read = read_with(&cache, reader, &query, &mut live_match, &context);
-    let samples = read
-        .await
-        .map_err(|error| foretide_base::error::chain(&error))?;
+    let samples = read.await.map_err(|error| chain(&error))?;
     let minute = |sample: &Sample| ((NOW - sample.at.as_second()) / 60, sample.value);
     Ok(samples.iter().map(minute).collect())
+}
+
+const BOTH: [&str; 2] = ["a", "b"];
+
+/// One in each member, and another value in `b` where it is odd.
+fn odd_in_b(name: &str, is_odd: bool, value: f64) -> f64 {
+    if name == "b" && is_odd { value } else { 1.0 }
 }
 
 /// Number of minutes since a second.
@@ -113,28 +116,25 @@ async fn a_member_without_samples_is_an_error_with_its_name_and_is_not_left_out_
     let silent = servers(|name, _| (name == "a").then_some(1.0));
     let gone = servers(|name, second| (name == "a" || ago(second) > 20).then_some(1.0));
     let late = servers(|name, second| (name == "a" || ago(second) > 9).then_some(1.0));
-    let missing = "the history of cluster b is missing: ";
-    assert_eq!(
-        read(&broken, &["a", "b"], &[]).await,
-        Err(format!(
-            "{missing}Prometheus is unavailable (status 503): starting"
-        ))
-    );
-    assert_eq!(
-        read(&silent, &["a", "b"], &[]).await,
-        Err(format!("{missing}the query returned no samples"))
-    );
-    assert_eq!(
-        read(&gone, &["a", "b"], &[]).await,
-        Err(format!(
-            "{missing}no samples since 1970-01-01T09:39:00Z; \
-             other clusters have samples to 1970-01-01T10:00:00Z"
-        ))
-    );
-    assert_eq!(
-        read(&late, &["a", "b"], &[]).await,
-        Ok(constant((10..=60).rev(), 2.0))
-    );
+    for (found, why) in [
+        (
+            read(&broken, &BOTH, &[]).await,
+            "Prometheus is unavailable (status 503): starting",
+        ),
+        (
+            read(&silent, &BOTH, &[]).await,
+            "the query returned no samples",
+        ),
+        (
+            read(&gone, &BOTH, &[]).await,
+            "no samples since 1970-01-01T09:39:00Z; other clusters have samples to 1970-01-01T10:00:00Z",
+        ),
+    ] {
+        let missing = format!("the history of cluster b is missing: {why}");
+        assert_eq!(found, Err(missing));
+    }
+    let late = read(&late, &BOTH, &[]).await;
+    assert_eq!(late, Ok(constant((10..=60).rev(), 2.0)));
 }
 
 #[tokio::test]
@@ -155,64 +155,39 @@ async fn when_one_member_fails_the_samples_of_the_others_stay_cached() {
 #[tokio::test]
 async fn an_idle_member_needs_no_samples_but_its_query_must_succeed() {
     let idle_lately = |name: &str, second| (name == "a" || ago(second) > 30).then_some(1.0);
-    let sum = read(&servers(idle_lately), &["a", "b"], &["b"])
-        .await
-        .unwrap();
+    let sum = read(&servers(idle_lately), &BOTH, &["b"]).await.unwrap();
     let (before, after): (Vec<_>, Vec<_>) = sum.into_iter().partition(|(minute, _)| *minute > 30);
     assert_eq!(before, constant((31..=60).rev(), 2.0));
     assert_eq!(after, constant((0..=30).rev(), 1.0));
     let mut broken = servers(idle_lately);
     broken.fails = vec!["b"];
-    assert!(read(&broken, &["a", "b"], &["b"]).await.is_err());
-    let empty = servers(|_, _| None);
-    assert_eq!(
-        read(&empty, &["a", "b"], &["a", "b"]).await,
-        Err("the query returned no samples".to_owned())
-    );
+    assert!(read(&broken, &BOTH, &["b"]).await.is_err());
+    let empty = read(&servers(|_, _| None), &BOTH, &BOTH).await;
+    assert_eq!(empty, Err("the query returned no samples".to_owned()));
 }
 
 #[tokio::test]
 async fn a_negative_value_counts_as_zero_unless_pods_run_there_now() {
     // Scaled to zero for half an hour in the middle.
-    let scaled_to_zero = |name: &str, second| {
-        Some(if name == "b" && (20..50).contains(&ago(second)) {
-            -3.0
-        } else {
-            1.0
-        })
-    };
-    let sum = read(&servers(scaled_to_zero), &["a", "b"], &[])
-        .await
-        .unwrap();
-    let of = |total: f64| {
-        sum.iter()
-            .filter(move |(_, value)| (*value - total).abs() < 1e-9)
-            .count()
-    };
-    assert_eq!((sum.len(), of(1.0), of(2.0)), (61, 30, 31));
+    let scaled_to_zero =
+        |name: &str, second| Some(odd_in_b(name, (20..50).contains(&ago(second)), -3.0));
+    let sum = read(&servers(scaled_to_zero), &BOTH, &[]).await.unwrap();
+    let (of_both, of_a): (Vec<_>, Vec<_>) = sum
+        .into_iter()
+        .partition(|(minute, _)| !(20..50).contains(minute));
+    assert_eq!(of_a, constant((20..50).rev(), 1.0));
+    assert_eq!(of_both, constant((50..=60).rev().chain((0..20).rev()), 2.0));
     // The series of the member have moved elsewhere, or it was scaled to zero.
-    let ended = |name: &str, second| {
-        Some(if name == "b" && ago(second) < 20 {
-            -3.0
-        } else {
-            1.0
-        })
-    };
-    assert!(read(&servers(ended), &["a", "b"], &[]).await.is_err());
-    let sum = read(&servers(ended), &["a", "b"], &["b"]).await.unwrap();
+    let ended = |name: &str, second| Some(odd_in_b(name, ago(second) < 20, -3.0));
+    assert!(read(&servers(ended), &BOTH, &[]).await.is_err());
+    let sum = read(&servers(ended), &BOTH, &["b"]).await.unwrap();
     assert_eq!((sum.len(), sum.last()), (61, Some(&(0, 1.0))));
 }
 
 #[tokio::test]
 async fn a_sum_with_nan_is_nan() {
-    let reader = servers(|name, second| {
-        Some(if name == "b" && ago(second) == 7 {
-            f64::NAN
-        } else {
-            1.0
-        })
-    });
-    let sum = read(&reader, &["a", "b"], &[]).await.unwrap();
+    let reader = servers(|name, second| Some(odd_in_b(name, ago(second) == 7, f64::NAN)));
+    let sum = read(&reader, &BOTH, &[]).await.unwrap();
     let odd: Vec<_> = sum.iter().filter(|(_, value)| value.is_nan()).collect();
     assert_eq!(odd.len(), 1);
     assert_eq!(odd[0].0, 7);
@@ -223,13 +198,11 @@ async fn live_minutes_of_the_fleet_replace_the_queries_of_all_members() {
     let reader = servers(|_, _| Some(1.0));
     let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
     let query = range_query(&["a", "b", "c"]);
-    let live: Vec<Sample> = (NOW - 1800..=NOW + 120)
-        .step_by(60)
-        .map(|second| Sample {
-            at: at(second),
-            value: 3.1,
-        })
-        .collect();
+    let live = (NOW - 1800..=NOW + 120).step_by(60).map(|second| Sample {
+        at: at(second),
+        value: 3.1,
+    });
+    let live: Vec<_> = live.collect();
     let mut asked = Vec::new();
     for now in [NOW, NOW + 60, NOW + 120] {
         let context = knowing(now, &live);
