@@ -84,16 +84,6 @@ pub enum TextFormat {
     Json,
 }
 
-/// A report with its version and kind.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'a, T> {
-    api_version: &'a str,
-    kind: &'a str,
-    #[serde(flatten)]
-    body: T,
-}
-
 /// Capabilities of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
@@ -144,33 +134,30 @@ impl CommandOutput {
 
     /// One JSON document of one of Foretide's own kinds; `body` must be an object.
     pub fn json(kind: &str, body: impl Serialize) -> Self {
-        let document = serde_json::to_value(Document {
-            api_version: API_VERSION,
-            kind,
-            body,
-        });
         // A report has no maps whose keys are no text, so it can be written.
-        Self::text(format!("{:#}\n", document.unwrap_or_default()))
+        let mut document = serde_json::to_value(body).unwrap_or_default();
+        document["apiVersion"] = API_VERSION.into();
+        document["kind"] = kind.into();
+        Self::text(format!("{document:#}\n"))
     }
 }
 
 // === impl Failure ===
 
 impl Failure {
+    fn new(exit: Exit, message: impl fmt::Display) -> Self {
+        let message = message.to_string();
+        Self { exit, message }
+    }
+
     /// An invalid command line.
     pub fn usage(message: impl fmt::Display) -> Self {
-        Self {
-            exit: Exit::Usage,
-            message: message.to_string(),
-        }
+        Self::new(Exit::Usage, message)
     }
 
     /// An invalid file.
     pub fn invalid(message: impl fmt::Display) -> Self {
-        Self {
-            exit: Exit::Invalid,
-            message: message.to_string(),
-        }
+        Self::new(Exit::Invalid, message)
     }
 
     /// An invalid command line, as an error says.
@@ -190,10 +177,7 @@ impl Failure {
 
     /// A failure outside of the program, such as that of a connection.
     pub fn runtime(message: impl fmt::Display) -> Self {
-        Self {
-            exit: Exit::Runtime,
-            message: message.to_string(),
-        }
+        Self::new(Exit::Runtime, message)
     }
 }
 

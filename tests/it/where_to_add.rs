@@ -33,6 +33,9 @@ const SOURCE_PLACES: &[Place] = &[
 ];
 
 /// Places that name each rule of fleets by its number.
+///
+/// Its reasons are rows of `reasons!`, each with a remedy in `crates/page/src/remedy.rs`; those of moves are in `is_move` of
+/// `crates/controller/src/fleet/last_move.rs` too.
 const RULE_PLACES: &[Place] = &[
     (
         "crates/federate/src/rules/mod.rs",

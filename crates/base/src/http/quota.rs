@@ -12,6 +12,7 @@
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
+use derive_where::derive_where;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -46,6 +47,7 @@ pub struct Limits {
 }
 
 #[derive(Debug)]
+#[derive_where(Default)]
 struct Usage<H> {
     /// Holders of permits.
     holders: BTreeMap<H, Held>,
@@ -86,15 +88,9 @@ pub struct Exhausted(String);
 impl<H: Holder> Quota<H> {
     /// A quota of which nothing is in use.
     pub fn new(limits: Limits, clock: Clock) -> Arc<Self> {
-        let usage = Usage {
-            holders: BTreeMap::new(),
-            size: 0,
-            next_id: 0,
-            log_pace: LogPace::default(),
-        };
         Arc::new(Self {
             limits,
-            usage: Mutex::new(usage),
+            usage: Mutex::default(),
             clock,
         })
     }

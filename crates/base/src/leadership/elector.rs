@@ -90,7 +90,7 @@ struct Seen {
 }
 
 /// The attempt that is under way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Attempt {
     /// Reading at which the last write was sent, from which the token is counted.
     sent: Monotonic,
@@ -130,11 +130,7 @@ impl Elector {
             timing,
             seen: None,
             token: None,
-            attempt: Attempt {
-                sent: Monotonic::default(),
-                writes: false,
-                has_read: false,
-            },
+            attempt: Attempt::default(),
         }
     }
 

@@ -27,7 +27,7 @@ pub struct CopyBudget {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     /// Memory of copies and forecasts together, in bytes.
     room: usize,
@@ -77,11 +77,7 @@ impl CopyBudget {
         let state = State {
             room,
             budget: room,
-            shares: FairShares::default(),
-            left_out: BTreeMap::new(),
-            keepers: BTreeMap::new(),
-            opened: 0,
-            log_pace: LogPace::default(),
+            ..State::default()
         };
         Self {
             state: Mutex::new(state),

@@ -75,26 +75,7 @@ const fn is_move(reason: Reason, changes: bool) -> bool {
         | Reason::Slept
         | Reason::Woken => true,
         Reason::Blocked => changes,
-        Reason::Invalid
-        | Reason::Unknown
-        | Reason::Failed
-        | Reason::Recovered
-        | Reason::Restored
-        | Reason::Foreign
-        | Reason::TargetAbsent
-        | Reason::NoPreference
-        | Reason::Leaving
-        | Reason::Tainted
-        | Reason::NoBudget
-        | Reason::Landing
-        | Reason::Drained
-        | Reason::NoCapacityAnywhere
-        | Reason::Held
-        | Reason::LocalDemand
-        | Reason::Asleep
-        | Reason::FloorUnmet
-        | Reason::BudgetHeldByLost
-        | Reason::Steady => false,
+        _ => false,
     }
 }
 
