@@ -26,6 +26,10 @@ const SOURCE_PLACES: &[Place] = &[
         "its setting, read from the spec in `read`; the field is in `crds`",
     ),
     (
+        "crates/api/src/published.rs",
+        "its setting in `Published::cron`, if its proposals are not of metrics",
+    ),
+    (
         "chart/src/role.rs",
         "its row: its colors on any, on a light and on a dark ground, and the dashes of its lines",
     ),

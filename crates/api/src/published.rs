@@ -167,13 +167,12 @@ impl<'a> Published<'a> {
     /// [`Unpublished`] without crons or without a decision.
     pub fn cron(&self) -> Result<i32, Unpublished> {
         let decision = self.decision()?;
-        let mut proposals = decision.proposals.iter().flatten();
-        if proposals.all(|proposal| proposal.source.is_of_metrics()) {
+        let spec = &self.object.spec;
+        if spec.crons.iter().flatten().next().is_none() {
             return Err(Unpublished::NoCrons {
                 object: self.name(),
             });
         }
-        let spec = &self.object.spec;
         let has_metrics = spec.metrics.iter().flatten().next().is_some();
         let crons = CronInputs {
             open: open_count(decision).map(Replicas::from_i32),
