@@ -78,7 +78,7 @@ pub struct Phrases {
     pub subject: &'static str,
     /// End of `replicas proposed by`.
     pub proposers: &'static str,
-    /// Subject of `ask for replicas`.
+    /// Subject of `ask for replicas`, in the plural.
     pub askers: &'static str,
     /// End of `asked by`, in legends.
     pub legend: &'static str,
@@ -88,6 +88,13 @@ impl Source {
     /// The words of all sources.
     pub fn words() -> Vec<&'static str> {
         Self::ALL.iter().map(|source| source.as_str()).collect()
+    }
+
+    /// The words of the sources of the floor, as in `forecast and cron`.
+    pub fn of_floor() -> String {
+        let mut words = Self::words();
+        words.retain(|word| *word != Self::Observed.as_str());
+        words.join(" and ")
     }
 
     /// True if its proposals are of single metrics. What the other sources ask for is one metric in mode Metric.

@@ -117,7 +117,7 @@ pub fn steps(decision: &DecisionStatus, screen: Screen) -> String {
     let is_changed = counts.any(|count| Some(count) != first);
     let floor = decision
         .floor
-        .map(|floor| format!("floor of forecast and cron {floor}"));
+        .map(|floor| format!("floor of {} {floor}", Source::of_floor()));
     let limit = decision
         .limit
         .as_ref()

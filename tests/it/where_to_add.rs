@@ -23,7 +23,7 @@ const SOURCE_PLACES: &[Place] = &[
     ),
     (
         "crates/api/src/validation/mod.rs",
-        "its setting, read from the spec in `read`; the field is in `crds`",
+        "its setting, read in `read` from the field in `crds/src/effective_hpa.rs` and `examples/annotated.yaml`",
     ),
     (
         "crates/api/src/published.rs",
@@ -31,7 +31,7 @@ const SOURCE_PLACES: &[Place] = &[
     ),
     (
         "chart/src/role.rs",
-        "its row: its colors on any, on a light and on a dark ground, and the dashes of its lines",
+        "its row: its colors on any, on a light and on a dark ground, and the dashes of its lines; a test asks every eye",
     ),
     ("docs/concepts.md", "its row in the table of sources"),
 ];

@@ -138,6 +138,14 @@ fn read(
 ) -> Workload {
     let mut problems = Vec::new();
     limits::check(spec, violations);
+    let floor = Workload {
+        floor: FloorSources {
+            windows: windows(spec, local, &mut problems),
+            prediction: prediction(spec, &mut problems),
+        },
+        problems,
+        ..Workload::default()
+    };
     Workload {
         target: target(metadata, spec),
         bounds: bounds(spec, violations),
@@ -153,16 +161,12 @@ fn read(
         specific_replicas: spec
             .specific_replicas
             .map(|n| count("spec.specificReplicas", n, violations)),
-        metrics: metrics(spec, violations),
+        metrics: metrics(spec, floor.asks_without_metrics(), violations),
         behavior: spec
             .behavior
             .as_ref()
             .map(|raw| metric::behavior(raw, violations)),
-        floor: FloorSources {
-            windows: windows(spec, local, &mut problems),
-            prediction: prediction(spec, &mut problems),
-        },
-        problems,
+        ..floor
     }
 }
 
@@ -210,16 +214,16 @@ fn count(field: &str, n: i32, violations: &mut Vec<Violation>) -> Replicas {
     Replicas::from_i32(n)
 }
 
-/// The metrics of the spec; cpu at 80 %, as in autoscaling/v2, if it has neither metrics nor crons, or, in mode Metric,
-/// a prediction, which needs a metric to forecast.
+/// The metrics of the spec; cpu at 80 %, as in autoscaling/v2, if it has none and nothing else asks for replicas, or, in
+/// mode Metric, a prediction, which needs a metric to forecast.
 fn metrics(
     spec: &EffectiveHorizontalPodAutoscalerSpec,
+    asks_without_metrics: bool,
     violations: &mut Vec<Violation>,
 ) -> Vec<MetricSpec> {
     let raw = spec.metrics.as_deref().unwrap_or_default();
-    let has_crons = spec.crons.as_ref().is_some_and(|crons| !crons.is_empty());
     let is_forecast = spec.mode == Some(WireMode::Metric) && spec.prediction.is_some();
-    if raw.is_empty() && (!has_crons || is_forecast) {
+    if raw.is_empty() && (!asks_without_metrics || is_forecast) {
         return vec![MetricSpec::Resource {
             name: "cpu".into(),
             target: Target::Utilization(80),

@@ -128,7 +128,7 @@ function tree(app, moment) {
   const { current, ready, floor } = moment.values;
   const beside = [
     [ready, `${count(ready)} of ${plural(current ?? ready, "replica")} ready`, "ready"],
-    [floor, `floor of forecast and cron ${count(floor)}`, "floor"],
+    [floor, `floor of ${SOURCES.slice(1).join(" and ")} ${count(floor)}`, "floor"],
   ].filter(([value]) => known(value));
   return [
     h("div.tree", { role: "group", "aria-label": "How the count comes about" }, h("div.sources", sources), steps),
