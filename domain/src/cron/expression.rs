@@ -34,7 +34,7 @@ pub const MAX_EXPRESSION_CHARS: usize = 128;
 /// ```
 /// use foretide_domain::cron::Expression;
 ///
-/// let workdays: Expression = "0 9 ? * mon-fri".parse()?;
+/// let workdays = Expression::parse("0 9 ? * mon-fri")?;
 /// assert_eq!(workdays.to_string(), "0 9 * * 1-5");
 /// assert!(!workdays.never_fires());
 /// # Ok::<(), foretide_domain::cron::ExpressionError>(())
@@ -216,7 +216,7 @@ impl Expression {
     /// ```
     /// use foretide_domain::cron::Expression;
     ///
-    /// let expression: Expression = "CRON_TZ=Asia/Tokyo 0 9 * * *".parse()?;
+    /// let expression = Expression::parse("CRON_TZ=Asia/Tokyo 0 9 * * *")?;
     /// assert_eq!(expression.zone_name(), Some("Asia/Tokyo"));
     /// # Ok::<(), foretide_domain::cron::ExpressionError>(())
     /// ```
@@ -229,9 +229,9 @@ impl Expression {
     /// ```
     /// use foretide_domain::cron::Expression;
     ///
-    /// let thirtieth_of_february: Expression = "0 0 30 2 *".parse()?;
+    /// let thirtieth_of_february = Expression::parse("0 0 30 2 *")?;
     /// assert!(thirtieth_of_february.never_fires());
-    /// let leap_day: Expression = "0 0 29 2 *".parse()?;
+    /// let leap_day = Expression::parse("0 0 29 2 *")?;
     /// assert!(!leap_day.never_fires());
     /// # Ok::<(), foretide_domain::cron::ExpressionError>(())
     /// ```

@@ -39,7 +39,7 @@ pub struct Occurrence {
 /// ```
 /// use foretide_domain::cron::{Expression, Zone, occurrences};
 ///
-/// let nine: Expression = "0 9 * * 1-5".parse()?;
+/// let nine = Expression::parse("0 9 * * 1-5")?;
 /// let berlin = Zone::parse("Europe/Berlin", &Zone::utc())?;
 /// // Friday and Monday, before and after a change of the clocks.
 /// let from = "2026-03-27T00:00:00Z".parse()?;
