@@ -128,6 +128,7 @@ impl FeatureContext {
 impl View<'_> {
     /// The context of the step `now`, from the demand before it. Call it for each step in turn, with the `distances` of
     /// the step before.
+    #[inline]
     pub fn context(&self, now: usize, distances: &mut Distances) -> FeatureContext {
         let day = self.grid.day();
         let age = now.saturating_sub(self.buffer.first());

@@ -165,6 +165,7 @@ impl View<'_> {
     }
 
     /// The highest demand of these steps and those around them.
+    #[inline]
     pub fn widened_peak(&self, steps: Window) -> f64 {
         if let Some(widened_peak) = self.cache.and_then(|cache| cache.widened_peak(steps)) {
             return widened_peak;
@@ -201,6 +202,7 @@ impl LookupCache {
     }
 
     /// Adds the values that are known at the step `now`.
+    #[inline]
     pub fn extend(&mut self, view: &View<'_>, now: usize) {
         for step in self.first + self.levels.len()..=now {
             self.levels.push(view.levels(step));
