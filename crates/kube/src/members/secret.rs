@@ -30,6 +30,8 @@ pub const LEAVING: &str = "foretide.io/leaving";
 pub struct MemberSecret {
     pub name: String,
     pub labels: BTreeMap<String, String>,
+    // One of another tool may repeat the data.
+    #[debug(skip)]
     annotations: BTreeMap<String, String>,
     #[debug("{:?}", data.keys())]
     data: BTreeMap<String, String>,

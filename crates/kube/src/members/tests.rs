@@ -528,9 +528,11 @@ async fn profiles_that_fail_temporarily_are_waited_for_and_forbidden_ones_are_no
 #[test]
 fn no_debug_output_of_a_secret_shows_its_data() {
     use crate::cluster::Stored as _;
-    let decoded = super::secret::MemberSecret::decode(secret("one", "t0p-s3cret")).unwrap();
+    let mut stored = secret("one", "t0p-s3cret");
+    let data = stored["data"]["kubeconfig"].to_string();
+    stored["metadata"]["annotations"]["example.com/copy"] = json!(data);
+    let decoded = super::secret::MemberSecret::decode(stored).unwrap();
     let shown = format!("{decoded:?}");
-    let data = secret("one", "t0p-s3cret")["data"]["kubeconfig"].to_string();
     assert!(
         shown.contains("one") && !shown.contains(&data[1..20]),
         "{shown}"

@@ -1,4 +1,4 @@
-//! The files of the page: those in `assets/`, the stylesheet of charts, and the list of sources.
+//! The files of the page, as they are in `assets/`.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
@@ -10,9 +10,6 @@ use axum::{
 };
 use ring::digest::{SHA256, digest};
 
-use foretide_chart::{STYLE, TONES};
-use foretide_domain::proposal::Source;
-
 use super::answer::{Text, elements, takes_gzip};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -21,25 +18,26 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
 /// A file: its path, its media type and its text.
-type Asset = (&'static str, &'static str, &'static str);
+type Asset = (&'static str, &'static str, &'static [u8]);
 
 const ASSETS: &[Asset] = &[
-    ("/", HTML, include_str!("assets/index.html")),
-    ("/page.css", CSS, include_str!("assets/page.css")),
-    ("/icon.svg", SVG, include_str!("assets/icon.svg")),
-    ("/app.js", SCRIPT, include_str!("assets/app.js")),
-    ("/calendar.js", SCRIPT, include_str!("assets/calendar.js")),
-    ("/chart.js", SCRIPT, include_str!("assets/chart.js")),
-    ("/clusters.js", SCRIPT, include_str!("assets/clusters.js")),
-    ("/dom.js", SCRIPT, include_str!("assets/dom.js")),
-    ("/fleet.js", SCRIPT, include_str!("assets/fleet.js")),
-    ("/format.js", SCRIPT, include_str!("assets/format.js")),
-    ("/health.js", SCRIPT, include_str!("assets/health.js")),
-    ("/lab.js", SCRIPT, include_str!("assets/lab.js")),
-    ("/moment.js", SCRIPT, include_str!("assets/moment.js")),
-    ("/theme.js", SCRIPT, include_str!("assets/theme.js")),
-    ("/workload.js", SCRIPT, include_str!("assets/workload.js")),
-    ("/worth.js", SCRIPT, include_str!("assets/worth.js")),
+    ("/", HTML, include_bytes!("assets/index.html")),
+    ("/page.css", CSS, include_bytes!("assets/page.css")),
+    ("/chart.css", CSS, foretide_chart::STYLE.as_bytes()),
+    ("/icon.svg", SVG, include_bytes!("assets/icon.svg")),
+    ("/app.js", SCRIPT, include_bytes!("assets/app.js")),
+    ("/calendar.js", SCRIPT, include_bytes!("assets/calendar.js")),
+    ("/chart.js", SCRIPT, include_bytes!("assets/chart.js")),
+    ("/clusters.js", SCRIPT, include_bytes!("assets/clusters.js")),
+    ("/dom.js", SCRIPT, include_bytes!("assets/dom.js")),
+    ("/fleet.js", SCRIPT, include_bytes!("assets/fleet.js")),
+    ("/format.js", SCRIPT, include_bytes!("assets/format.js")),
+    ("/health.js", SCRIPT, include_bytes!("assets/health.js")),
+    ("/lab.js", SCRIPT, include_bytes!("assets/lab.js")),
+    ("/moment.js", SCRIPT, include_bytes!("assets/moment.js")),
+    ("/theme.js", SCRIPT, include_bytes!("assets/theme.js")),
+    ("/workload.js", SCRIPT, include_bytes!("assets/workload.js")),
+    ("/worth.js", SCRIPT, include_bytes!("assets/worth.js")),
 ];
 
 /// A file as it is sent.
@@ -51,24 +49,12 @@ struct Served {
 
 /// Compressed when the first router is built, not when someone asks.
 static SERVED: LazyLock<Vec<(&str, Served)>> = LazyLock::new(|| {
-    let sources = serde_json::json!(Source::words());
-    let generated = [
-        ("/chart.css", CSS, [STYLE, TONES].concat()),
-        (
-            "/sources.js",
-            SCRIPT,
-            format!("export const SOURCES = {sources};\n"),
-        ),
-    ];
-    let read = ASSETS
+    ASSETS
         .iter()
-        .map(|&(path, media, text)| (path, media, text.to_owned()));
-    read.chain(generated)
-        .map(|(path, media, text)| {
-            let tag = tag(text.as_bytes());
-            let plain = Text::new(media, text);
+        .map(|&(path, media, bytes)| {
+            let plain = Text::new(media, bytes);
             let served = Served {
-                tag,
+                tag: tag(bytes),
                 compressed: plain.clone().compressed(),
                 plain,
             };
