@@ -1,14 +1,18 @@
-//! The files of the page, as they are in `assets/`.
+//! The files of the page: those in `assets/`, the stylesheet of charts, and the sources of proposals.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
 use axum::{
     Router,
+    body::Bytes,
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
 };
 use ring::digest::{SHA256, digest};
+
+use foretide_chart::{STYLE, TONES};
+use foretide_domain::proposal::Source;
 
 use super::answer::{Text, elements, takes_gzip};
 
@@ -23,7 +27,6 @@ type Asset = (&'static str, &'static str, &'static [u8]);
 const ASSETS: &[Asset] = &[
     ("/", HTML, include_bytes!("assets/index.html")),
     ("/page.css", CSS, include_bytes!("assets/page.css")),
-    ("/chart.css", CSS, foretide_chart::STYLE.as_bytes()),
     ("/icon.svg", SVG, include_bytes!("assets/icon.svg")),
     ("/app.js", SCRIPT, include_bytes!("assets/app.js")),
     ("/calendar.js", SCRIPT, include_bytes!("assets/calendar.js")),
@@ -49,12 +52,22 @@ struct Served {
 
 /// Compressed when the first router is built, not when someone asks.
 static SERVED: LazyLock<Vec<(&str, Served)>> = LazyLock::new(|| {
-    ASSETS
-        .iter()
-        .map(|&(path, media, bytes)| {
+    let sources = serde_json::json!(Source::words());
+    let of_floor = Source::of_floor();
+    let sources =
+        format!("export const SOURCES = {sources};\nexport const OF_FLOOR = \"{of_floor}\";\n");
+    let generated = [
+        ("/chart.css", CSS, [STYLE, TONES].concat().into()),
+        ("/sources.js", SCRIPT, sources.into()),
+    ];
+    let read = ASSETS.iter();
+    read.map(|&(path, media, bytes)| (path, media, Bytes::from_static(bytes)))
+        .chain(generated)
+        .map(|(path, media, bytes)| {
+            let tag = tag(&bytes);
             let plain = Text::new(media, bytes);
             let served = Served {
-                tag: tag(bytes),
+                tag,
                 compressed: plain.clone().compressed(),
                 plain,
             };

@@ -5,7 +5,7 @@ import { cards, h, heading, morph, wide } from "./dom.js";
 import { badge, source, step } from "./fleet.js";
 import { KINDS, amount, count, duration, fromLocalTime, inZone, localTime, moment as written, pathTo, percent, plural, relative, seconds, sentenceOf, time, zone } from "./format.js";
 import { STEPS, effect, known, momentOf, named, spoken, upcoming } from "./moment.js";
-import { SOURCES } from "./sources.js";
+import { OF_FLOOR, SOURCES } from "./sources.js";
 import { comparison } from "./worth.js";
 
 const SPANS = { "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800 };
@@ -128,7 +128,7 @@ function tree(app, moment) {
   const { current, ready, floor } = moment.values;
   const beside = [
     [ready, `${count(ready)} of ${plural(current ?? ready, "replica")} ready`, "ready"],
-    [floor, `floor of ${SOURCES.slice(1).join(" and ")} ${count(floor)}`, "floor"],
+    [floor, `floor of ${OF_FLOOR} ${count(floor)}`, "floor"],
   ].filter(([value]) => known(value));
   return [
     h("div.tree", { role: "group", "aria-label": "How the count comes about" }, h("div.sources", sources), steps),
@@ -299,7 +299,7 @@ function tip(app, moment) {
   const lines = [
     known(values.needed) && ["observed", "needed", amount(values.needed)],
     known(values.expected) && ["forecast", "expected", `${amount(values.expected)}${known(values.expectedUpper) ? ` to ${amount(values.expectedUpper)}` : ""}`],
-    ...SOURCES.slice(2).map((source) => known(values[source]) && [source, `${source} asks for`, count(values[source])]),
+    ...SOURCES.filter((source) => source !== "observed" && source !== "forecast").map((source) => known(values[source]) && [source, `${source} asks for`, count(values[source])]),
     known(values.desired) && ["desired", "desired", count(values.desired)],
     known(values.ready) && ["ready", "ready", count(values.ready)],
   ].filter(Boolean);
