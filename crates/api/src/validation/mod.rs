@@ -138,7 +138,7 @@ fn read(
 ) -> Workload {
     let mut problems = Vec::new();
     limits::check(spec, violations);
-    let floor = Workload {
+    let sources = Workload {
         floor: FloorSources {
             windows: windows(spec, local, &mut problems),
             prediction: prediction(spec, &mut problems),
@@ -161,12 +161,12 @@ fn read(
         specific_replicas: spec
             .specific_replicas
             .map(|n| count("spec.specificReplicas", n, violations)),
-        metrics: metrics(spec, floor.asks_without_metrics(), violations),
+        metrics: metrics(spec, sources.asks_without_metrics(), violations),
         behavior: spec
             .behavior
             .as_ref()
             .map(|raw| metric::behavior(raw, violations)),
-        ..floor
+        ..sources
     }
 }
 
